@@ -1,0 +1,50 @@
+# Every target sets up what it needs in .venv, which is made anew when pyproject.toml changes.
+# No compiler is needed: LLVM comes inside llvmlite.
+
+PYTHON ?= python3
+# Not handed to the programs below: PYTHON=1 in the environment would ask weft for its PYTHON device.
+unexport PYTHON
+
+VENV := .venv
+BIN := $(VENV)/bin
+WORKERS ?= $(shell n=$$(nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 1); [ $$n -gt 8 ] && n=8; echo $$n)
+TORCH := torch==2.13.0
+
+.PHONY: demo test lint bench clean
+
+# Fuses a small network into a few kernels and shows them.
+demo: $(VENV)/.installed
+	$(BIN)/python examples/fusion.py
+
+test: lint
+	$(BIN)/python -m pytest -n $(WORKERS)
+
+lint: $(VENV)/.test-installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy weft
+
+bench: $(VENV)/.test-installed
+	$(BIN)/python -m bench
+
+clean:
+	rm -rf $(VENV) build weft.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(VENV)/.created:
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.installed: pyproject.toml $(VENV)/.created
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+# PyTorch is a reference of the tests. In CI it is required; elsewhere it is used if it is there.
+$(VENV)/.test-installed: pyproject.toml $(VENV)/.created
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	@if [ -n "$$CI" ]; then \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check '$(TORCH)'; \
+	elif ! $(BIN)/python -c 'import torch' 2>/dev/null; then \
+		echo "PyTorch is not installed: tests against it will be skipped" \
+			"($(BIN)/pip install $(TORCH))"; \
+	fi
+	@touch $@ $(VENV)/.installed

@@ -1,0 +1,33 @@
+"""What all tests share: a cache folder of their own, restored knobs, and hypothesis settings."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Before weft is imported: tests must neither read nor fill the cache of whoever runs them. One
+# folder for all tests of a process, so that kernels compile once; the process removes it at exit.
+_cache = tempfile.TemporaryDirectory(prefix="weft-test-cache-", ignore_cleanup_errors=True)
+os.environ["WEFT_CACHE"] = str(Path(_cache.name) / "cache")
+
+from weft import knobs  # noqa: E402
+
+# No deadline: two test processes on a busy machine are slow at times, and that is no failure.
+settings.register_profile(
+    "weft", deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("weft")
+
+
+@pytest.fixture(autouse=True)
+def restore_knobs() -> Iterator[None]:
+    """A test that sets a knob must not change the next one."""
+    before = {name: variable._base for name, variable in knobs._VARIABLES.items()}
+    yield
+    for name, value in before.items():
+        knobs._VARIABLES[name]._base = value

@@ -1,0 +1,1 @@
+"""From one kernel to a linear program, one pass a file."""

@@ -1,0 +1,1 @@
+"""Ops and types that a target lacks, in terms of those that it has."""

@@ -1,0 +1,1 @@
+"""Optimisations of a kernel: the actions, and the heuristic that picks them."""

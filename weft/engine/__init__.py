@@ -1,0 +1,1 @@
+"""Drivers and caches: schedule, realize, search, memory, jit."""

@@ -1,0 +1,307 @@
+"""The knobs, and the only place that reads the environment.
+
+In: environment variables, read once when this module is imported. Out: one `ContextVar` per knob,
+`Context` to override knobs for a while, `getenv` for the odd variable that is no knob, and
+`requested_device` for the device the user asked for. Sits just above `errors`.
+Invariant: an override belongs to the thread (or asyncio task) that made it and to no other.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Generic, ParamSpec, TypeVar, cast
+
+from weft.errors import ArgumentError, DeviceError
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+Value = TypeVar("Value", int, float, str)
+Default = TypeVar("Default", bool, int, float, str)
+
+_TRUE_WORDS = ("1", "true", "yes", "on")
+_FALSE_WORDS = ("0", "false", "no", "off")
+
+
+def _parse(name: str, text: str, kind: type) -> Any:
+    """Reads `text` as a value of type `kind`, which is the type of the knob's default."""
+    if kind is str:
+        return text
+    try:
+        if kind is bool:
+            lowered = text.strip().lower()
+            if lowered not in _TRUE_WORDS + _FALSE_WORDS:
+                raise ValueError(text)
+            return lowered in _TRUE_WORDS
+        return kind(text)
+    except ValueError:
+        accepted = {int: "an integer", float: "a number", bool: "0 or 1"}[kind]
+        raise ArgumentError(
+            f"the environment says {name}={text!r}, but {name} takes {accepted}; "
+            f"unset it or write for example {name}=1"
+        ) from None
+
+
+def getenv(name: str, default: Default = 0) -> Default:  # type: ignore[assignment]
+    """Value of an environment variable, read as the type of `default`; `default` if not set.
+
+    >>> getenv("A_VARIABLE_THAT_IS_NOT_SET", 4)
+    4
+    """
+    text = os.environ.get(name)
+    if text is None or (text.strip() == "" and not isinstance(default, str)):
+        return default
+    return cast(Default, _parse(name, text, type(default)))
+
+
+@dataclass(frozen=True)
+class Knob:
+    """One row of the table of knobs: what the documentation prints."""
+
+    name: str
+    default: int | float | str
+    help: str
+
+
+KNOBS: dict[str, Knob] = {}
+_VARIABLES: dict[str, ContextVar[Any]] = {}
+
+# Marks "this thread has no override", so that changing the base value reaches every thread.
+_NO_OVERRIDE: Any = object()
+
+
+class ContextVar(Generic[Value]):
+    """A knob. Compares, converts and tests like the number (or text) that it holds now.
+
+    The same name always gives the same object. `ContextVar("MINE", 0)` makes a knob of one's own,
+    which then works with `Context(MINE=1)` and the environment like all others.
+    """
+
+    __slots__ = ("name", "kind", "_base", "_override")
+
+    name: str
+    kind: type
+    _base: Value
+    _override: contextvars.ContextVar[Value]
+
+    def __new__(cls, name: str, default: Value, help: str = "") -> ContextVar[Value]:
+        if name in _VARIABLES:
+            return _VARIABLES[name]
+        self = super().__new__(cls)
+        self.name = name
+        # A bool knob is a number knob: `Context(JIT=2)` must be able to follow `JIT=True`.
+        self.kind = int if isinstance(default, bool) else type(default)
+        plain_default = self.kind(default)
+        self._base = getenv(name, plain_default)
+        self._override = contextvars.ContextVar(f"weft.{name}", default=_NO_OVERRIDE)
+        KNOBS[name] = Knob(name, plain_default, help)
+        _VARIABLES[name] = self
+        return self
+
+    @property
+    def value(self) -> Value:
+        """What the knob says here and now."""
+        override = self._override.get()
+        return self._base if override is _NO_OVERRIDE else override
+
+    @value.setter
+    def value(self, new: Value) -> None:
+        """Sets the knob until the enclosing `Context` ends, or for the process if there is none."""
+        checked = self._check(new)
+        if self._override.get() is _NO_OVERRIDE:
+            self._base = checked
+        else:
+            self._override.set(checked)
+
+    @property
+    def key(self) -> str:
+        """The knob's name, under the name that tinygrad's users know."""
+        return self.name
+
+    def _check(self, new: Any) -> Value:
+        """Returns `new` as this knob's type, or says what would be accepted."""
+        if isinstance(new, ContextVar):
+            new = new.value
+        if self.kind is str:
+            if isinstance(new, str):
+                return new  # type: ignore[return-value]
+        elif isinstance(new, (bool, int)) or (self.kind is float and isinstance(new, float)):
+            return cast(Value, self.kind(new))
+        raise ArgumentError(
+            f"{self.name}={new!r} is a {type(new).__name__}, "
+            f"but {self.name} takes {'text' if self.kind is str else f'a {self.kind.__name__}'}"
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.value)
+
+    def __int__(self) -> int:
+        return int(self.value)
+
+    def __index__(self) -> int:
+        if self.kind is not int:
+            raise TypeError(f"{self.name} holds {self.value!r}, which is no integer")
+        return int(self.value)
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+    def __repr__(self) -> str:
+        return f"ContextVar({self.name}={self.value!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return self.value == (other.value if isinstance(other, ContextVar) else other)
+
+    # Equal knobs hold equal values only for now, so a hash by value would change under a dict.
+    __hash__ = None  # type: ignore[assignment]
+
+    def __lt__(self, other: Any) -> bool:
+        return bool(self.value < other)
+
+    def __le__(self, other: Any) -> bool:
+        return bool(self.value <= other)
+
+    def __gt__(self, other: Any) -> bool:
+        return bool(self.value > other)
+
+    def __ge__(self, other: Any) -> bool:
+        return bool(self.value >= other)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (ContextVar, (self.name, KNOBS[self.name].default))
+
+
+@dataclass(frozen=True)
+class _Saved:
+    """What one entered `Context` must put back, and the one it is nested in."""
+
+    values: tuple[tuple[ContextVar[Any], Any], ...]
+    outer: _Saved | None
+
+
+_entered: contextvars.ContextVar[_Saved | None] = contextvars.ContextVar(
+    "weft.Context", default=None
+)
+
+
+class Context:
+    """Overrides knobs inside a `with` block or a decorated function, in this thread only.
+
+    >>> with Context(DEBUG=0):
+    ...     int(DEBUG)
+    0
+    """
+
+    __slots__ = ("_values",)
+
+    def __init__(self, **values: int | float | str) -> None:
+        self._values: tuple[tuple[ContextVar[Any], Any], ...] = tuple(
+            (variable := _find(name), variable._check(value)) for name, value in values.items()
+        )
+
+    def __enter__(self) -> Context:
+        saved = tuple((variable, variable._override.get()) for variable, _ in self._values)
+        _entered.set(_Saved(saved, _entered.get()))
+        for variable, value in self._values:
+            variable._override.set(value)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        saved = _entered.get()
+        if saved is None:
+            raise ArgumentError("a Context was left that was not entered in this thread")
+        _entered.set(saved.outer)
+        for variable, value in saved.values:
+            variable._override.set(value)
+
+    def __call__(self, function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+        """Decorates `function`: each call runs with the knobs overridden."""
+
+        @functools.wraps(function)
+        def with_knobs(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+            with self:
+                return function(*args, **kwargs)
+
+        return with_knobs
+
+
+def _find(name: str) -> ContextVar[Any]:
+    """The knob of that name, or an error that suggests the ones that look alike."""
+    variable = _VARIABLES.get(name)
+    if variable is not None:
+        return variable
+    import difflib
+
+    close = difflib.get_close_matches(name.upper(), _VARIABLES, n=3, cutoff=0.6)
+    hint = f"did you mean {' or '.join(close)}?" if close else f"known: {' '.join(sorted(KNOBS))}"
+    raise ArgumentError(f"there is no knob named {name}; {hint}")
+
+
+def requested_device(names: Iterable[str]) -> tuple[str, str] | None:
+    """The device asked for in the environment and how, or None if none was.
+
+    `DEVICE=X` counts before `DEV=X`, and both before `X=1` for an X in `names`. Only a whole number
+    other than 0 is a request in the last form: `PYTHON=/usr/bin/python3` is none.
+    """
+    for name in ("DEVICE", "DEV"):
+        asked = os.environ.get(name, "").strip()
+        if asked:
+            return asked, f"{name}={asked}"
+    found = []
+    for name in names:
+        text = os.environ.get(name, "").strip()
+        if text.isdecimal() and int(text) != 0:
+            found.append((name, f"{name}={text}"))
+    if len(found) > 1:
+        asked = " and ".join(how for _, how in found)
+        raise DeviceError(f"the environment asks for several default devices: {asked}; keep one")
+    return found[0] if found else None
+
+
+# The table. One row per knob: name, default, what it does.
+DEBUG = ContextVar(
+    "DEBUG",
+    0,
+    "1 devices, 2 kernels, 3 schedule, 4 source, 5 IR, 6 optimisation, 7 assembly",
+)
+BEAM = ContextVar("BEAM", 0, "width of the search for kernel optimisations; 0: heuristic only")
+NOOPT = ContextVar("NOOPT", 0, "1: switch kernel optimisation off")
+JIT = ContextVar("JIT", 1, "0: TinyJit just calls; 1: capture and replay; 2: replay without graphs")
+WINO = ContextVar("WINO", -1, "1: Winograd convolution, 0: never, -1: where it is faster")
+SPEC = ContextVar("SPEC", 0, "1: verify every graph; 2: after every pass, and index bounds")
+VIZ = ContextVar("VIZ", 0, "1: serve a page with every rewrite; -2: only save the data")
+PROFILE = ContextVar("PROFILE", 0, "1: write a Perfetto trace at exit")
+TRAINING = ContextVar("TRAINING", 0, "1: layers such as dropout and batchnorm train")
+CCACHE = ContextVar("CCACHE", 1, "0: do not keep compiled kernels on disk")
+SCACHE = ContextVar("SCACHE", 1, "0: do not cache schedules")
+CACHELEVEL = ContextVar("CACHELEVEL", 2, "0: no disk cache at all; 1: kernels; 2: searches too")
+DEFAULT_FLOAT = ContextVar("DEFAULT_FLOAT", "float32", "dtype of floats when none is given")
+DEFAULT_INT = ContextVar("DEFAULT_INT", "int32", "dtype of integers when none is given")
+TRANSCENDENTAL = ContextVar(
+    "TRANSCENDENTAL", 1, "0: the target's own functions, 1: ours where it has none, 2: always ours"
+)
+TRACK_MATCH_STATS = ContextVar("TRACK_MATCH_STATS", 0, "1: count rule matches; 2: print the table")
+NO_MEMORY_PLANNER = ContextVar("NO_MEMORY_PLANNER", 0, "1: every intermediate has its own memory")
+NUM_CPU_THREADS = ContextVar("NUM_CPU_THREADS", 0, "threads of a kernel; 0: one per usable core")
+SPLIT_REDUCEOP = ContextVar("SPLIT_REDUCEOP", 1, "0: never split a large reduce into two kernels")
+ALLOW_TF32 = ContextVar("ALLOW_TF32", 0, "1: float32 matmuls may round their inputs to tf32")
+USE_TC = ContextVar("USE_TC", 1, "0: no tensor cores")
+TC_OPT = ContextVar("TC_OPT", 0, "1: pad shapes to fit tensor cores; 2: and mixed dtypes")
+CHECK_OOB = ContextVar("CHECK_OOB", 0, "1: a run-time index outside its axis raises")
+IGNORE_BEAM_CACHE = ContextVar("IGNORE_BEAM_CACHE", 0, "1: search again what was searched before")
+FUSE_OPTIM = ContextVar("FUSE_OPTIM", 0, "1: optimisers keep all parameters in one buffer")
+LRU = ContextVar("LRU", 1, "0: free device memory at once instead of keeping it for reuse")
+RING = ContextVar("RING", 1, "0: naive all-reduce; 1: ring where it pays; 2: always ring")
+CPU_LLVM = ContextVar("CPU_LLVM", 1, "0: compile CPU kernels as C with the system's compiler")
+WEFT_CACHE = ContextVar(
+    "WEFT_CACHE", "", "folder of the disk cache; empty: the user's cache folder"
+)

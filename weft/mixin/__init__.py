@@ -1,0 +1,1 @@
+"""Method families that UOp and Tensor share, one family a file."""

@@ -1,0 +1,1 @@
+"""From a linear program to the text of a target; decides nothing."""

@@ -1,0 +1,113 @@
+"""What a renderer is, what it knows of its target, and what a lowered kernel looks like.
+
+In: nothing. Out: `Target` (facts of the machine), `Renderer` (linear program -> text) and
+`ProgramSpec` (everything about one lowered kernel). First of the renderers; codegen, devices and
+the engine read these.
+Invariant: a renderer prints what the linear program says; it never decides or optimises anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from weft.dtype import DType, dtypes
+from weft.errors import CompileError
+from weft.uop.node import UOp
+from weft.uop.opset import Ops
+
+
+@dataclass(frozen=True)
+class Target:
+    """Facts of a machine that codegen may use. Sizes are in bytes. The defaults suit any."""
+
+    name: str = "generic"
+    cores: int = 1
+    vector_bytes: int = 16  # of one vector register; 0: no vectors, every value is scalar
+    vector_registers: int = 16
+    has_fma: bool = False
+    l1: int = 32 << 10
+    l2: int = 512 << 10
+    l3: int = 8 << 20
+    has_threads: bool = False  # THREAD axes: the kernel runs part of its outermost axis per call
+    has_local: bool = False  # LOCAL axes, shared memory and barriers, as GPUs have
+    max_buffers: int = 256
+    index_dtype: DType = dtypes.int64
+    has_half_conversion: bool = False  # float16 <-> float32 in one instruction
+    has_rounding: bool = True  # TRUNC in one instruction (x86 has it from SSE4.1 on)
+    tensor_cores: tuple[Any, ...] = ()
+    features: tuple[str, ...] = ()  # further names, sorted, of what only one renderer asks about
+
+
+class Renderer:
+    """Prints linear programs for one target.
+
+    `code_for_op` names the elementwise ops that the renderer prints with the op table's meaning for
+    every input. What is missing there is decomposed before. Every renderer prints the forms tagged
+    "raw" (C semantics, operands proven safe) of IDIV, MOD, SHL, SHR and CAST.
+    """
+
+    name: str = "base"
+    # the op -> how it is printed: a template, a function, or True; only the keys matter to others
+    code_for_op: Mapping[Ops, Any] = {}
+    # dtypes whose CAST to and from float32 is printed; the other narrow floats are decomposed to
+    # integers and appear only in LOAD, STORE and BITCAST, as bits
+    native_dtypes: frozenset[DType] = frozenset((*dtypes.all, *dtypes.weaks))
+    suffix: str = "txt"  # of a file with such text
+
+    def __init__(self, target: Target | None = None) -> None:
+        self.target = target if target is not None else Target()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.target.name!r})"
+
+    def supported_dtypes(self) -> frozenset[DType]:
+        """The dtypes that buffers and values of a kernel may have."""
+        return frozenset(dtypes.all)
+
+    def is_native(self, op: Ops) -> bool:
+        """Whether the op may stay as it is, for all inputs."""
+        return op in self.code_for_op
+
+    def render(self, name: str, uops: Sequence[UOp]) -> str:
+        """The text of the linear program, as a function called `name`."""
+        raise CompileError(f"{type(self).__name__} cannot print programs; a derived class can")
+
+
+@dataclass(frozen=True)
+class ProgramSpec:
+    """One lowered kernel: its text, and what running it needs to know.
+
+    The kernel's arguments are `buffer_count` buffers, the one of a PARAM at its slot, then the
+    values of `variables` in their order.
+    """
+
+    name: str
+    src: str
+    uops: Sequence[UOp] = field(repr=False, compare=False)
+    params: tuple[UOp, ...]  # PARAMs by slot: arg.slot, arg.size, dtype
+    outs: tuple[int, ...]  # slots that are written
+    ins: tuple[int, ...]  # slots that are read
+    variables: tuple[UOp, ...] = ()  # VARIABLEs by name
+    threads_n: int = 1  # size of the axis that threads share; 1: not parallel
+    ops: int | UOp = 0  # estimate of arithmetic ops
+    mem: int | UOp = 0  # estimate of bytes touched
+    applied: tuple[Any, ...] = ()  # the optimisations, as actions
+
+    @property
+    def buffer_count(self) -> int:
+        """How many buffers the kernel takes: slots 0 to this, used or not."""
+        return 1 + max((param.arg.slot for param in self.params), default=-1)
+
+
+def program_params(uops: Sequence[UOp]) -> tuple[UOp, ...]:
+    """The PARAMs of a linear program, by slot."""
+    found = {u for u in uops if u.op is Ops.PARAM}
+    return tuple(sorted(found, key=lambda u: (u.arg.slot, u.dtype)))
+
+
+def program_variables(uops: Sequence[UOp]) -> tuple[UOp, ...]:
+    """The VARIABLEs of a linear program, by name: the order in which a kernel receives them."""
+    found = {u for u in uops if u.op is Ops.VARIABLE}
+    return tuple(sorted(found, key=lambda u: str(u.arg.name)))

@@ -1,0 +1,1 @@
+"""One device a file, found by file name; imported by nobody else."""

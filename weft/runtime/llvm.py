@@ -1,0 +1,417 @@
+"""LLVM in process: IR text to object bytes, object bytes to callable addresses, facts of the host.
+
+In: LLVM IR as text, written by a renderer. Out: an object file (`LLVMCompiler.compile`), the
+address of a function of it (`load`), and what the host's CPU can do (`target`). Used by devices
+that run on the host. llvmlite is imported on first use, because the import alone costs 70 ms.
+Invariant: every call into LLVM happens under `_lock`, and no IR pass is ever run.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import os
+import platform
+import struct
+import sys
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from weft.device import Compiler, hold_across_fork
+from weft.errors import CompileError
+from weft.knobs import NUM_CPU_THREADS
+
+# A finalizer of loaded code may run inside any of our own calls, hence re-entrant.
+_lock = threading.RLock()
+# llvmlite has a lock of its own; holding ours across a fork means that no thread of weft has it.
+hold_across_fork(_lock)
+
+SOURCE_HINT = "run with DEBUG=4 to see the source of every kernel"
+
+
+@functools.cache
+def _binding() -> Any:
+    """llvmlite's binding module, with the native target ready."""
+    try:
+        binding = importlib.import_module("llvmlite.binding")
+    except ImportError as error:
+        raise CompileError(
+            f"compiling for the CPU needs the package llvmlite, which does not import: {error}; "
+            "install it with `pip install llvmlite`"
+        ) from error
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    # Without a native assembly parser, inline assembly in IR aborts the process.
+    binding.initialize_native_asmparser()
+    return binding
+
+
+# *** facts of the host ***
+
+
+@dataclass(frozen=True)
+class CPUFacts:
+    """What codegen and renderers may know of the host's CPU. Sizes are in bytes."""
+
+    cpu: str
+    triple: str
+    features: frozenset[str]
+    vector_bytes: int
+    vector_registers: int
+    has_fma: bool
+    has_half_conversion: bool
+    l1d_bytes: int
+    l2_bytes: int
+    l3_bytes: int
+    cores: int
+
+
+def target() -> CPUFacts:
+    """The facts of this host. `cores` follows the knob NUM_CPU_THREADS, also inside a Context."""
+    return _facts(usable_cores())
+
+
+@functools.lru_cache(maxsize=64)
+def _facts(cores: int) -> CPUFacts:
+    with _lock:
+        binding = _binding()
+        triple = str(binding.get_process_triple())
+        cpu = str(binding.get_host_cpu_name())
+        features = frozenset(
+            name for name, present in binding.get_host_cpu_features().items() if present
+        )
+    vector_bytes, vector_registers = _vector_unit(triple, features)
+    is_arm = triple.startswith(("aarch64", "arm64"))
+    caches = cache_sizes()
+    return CPUFacts(
+        cpu=cpu,
+        triple=triple,
+        features=features,
+        vector_bytes=vector_bytes,
+        vector_registers=vector_registers,
+        # Every 64-bit ARM has both from its first version on.
+        has_fma=is_arm or "fma" in features,
+        has_half_conversion=is_arm or "f16c" in features or "zfh" in features,
+        l1d_bytes=caches[1],
+        l2_bytes=caches[2],
+        l3_bytes=caches[3],
+        cores=cores,
+    )
+
+
+def _vector_unit(triple: str, features: frozenset[str]) -> tuple[int, int]:
+    """(bytes of a vector register, number of them)."""
+    if "avx512f" in features:
+        # avx512vl gives the 32 registers to the narrower vectors too; every core since has it.
+        return 64, 32
+    if "avx2" in features or "avx" in features:
+        return (32 if "avx2" in features else 16), 16
+    return 16, (16 if triple.startswith(("x86_64", "i686")) else 32)
+
+
+@functools.cache
+def cache_sizes() -> dict[int, int]:
+    """Bytes of the data caches by level, from the operating system or sensible defaults."""
+    sizes = {1: 32 << 10, 2: 512 << 10, 3: 8 << 20}
+    for entry in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        try:
+            kind = (entry / "type").read_text().strip()
+            level = int((entry / "level").read_text())
+            text = (entry / "size").read_text().strip()
+            units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+            size = int(text[:-1]) * units[text[-1]] if text[-1] in units else int(text)
+        except (OSError, ValueError, IndexError):
+            continue
+        if kind != "Instruction" and level in sizes and size > 0:
+            sizes[level] = size
+    return sizes
+
+
+def usable_cores() -> int:
+    """Cores this process may use: its affinity, a container's quota, the knob NUM_CPU_THREADS."""
+    available = _available_cores()
+    asked = int(NUM_CPU_THREADS)
+    return min(available, asked) if asked > 0 else available
+
+
+@functools.cache
+def _available_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        count = len(os.sched_getaffinity(0))
+    else:
+        count = os.cpu_count() or 1
+    return max(1, min(count, _quota_cores() or count))
+
+
+def _quota_cores() -> int | None:
+    """Whole cores granted by a container's CPU quota. Spinning threads beyond it only burn it."""
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()[:2]
+        return None if quota == "max" else max(1, -(-int(quota) // int(period)))
+    except (OSError, ValueError):
+        return None
+
+
+# *** IR text to object bytes ***
+
+
+class LLVMCompiler(Compiler):
+    """Compiles LLVM IR text for the host: code generation only, no IR passes.
+
+    Passes double the time and change no run time here, because renderers emit explicit vectors.
+    """
+
+    def __init__(self, opt_level: int = 2) -> None:
+        self.opt_level = opt_level
+        self._machine: Any = None
+
+    @functools.cached_property
+    def cachekey(self) -> str:
+        """Names everything but the source that decides the bytes: LLVM, CPU, features, level."""
+        facts = target()
+        version = ".".join(map(str, _binding().llvm_version_info))
+        features = hashlib.sha256(",".join(sorted(facts.features)).encode()).hexdigest()[:16]
+        return f"llvm-{version}-{facts.triple}-{facts.cpu}-{features}-opt{self.opt_level}"
+
+    def compile(self, src: str) -> bytes:
+        with _lock:
+            module = self._parse(src)
+            code = bytes(self._target_machine().emit_object(module))
+        _check_symbols(code)
+        return code
+
+    def assembly(self, src: str) -> str:
+        """The machine code of `src` as text, for people."""
+        with _lock:
+            return str(self._target_machine().emit_assembly(self._parse(src)))
+
+    def _target_machine(self) -> Any:
+        if self._machine is None:
+            self._machine = _create_target_machine(self.opt_level)
+        return self._machine
+
+    def _parse(self, src: str) -> Any:
+        """A verified module that calls nothing the process does not have."""
+        binding = _binding()
+        machine = self._target_machine()
+        if "target triple" not in src:
+            # No line break, so that the line numbers of LLVM's messages are those of the source.
+            layout = "" if "target datalayout" in src else f'"{machine.target_data}"'
+            header = f'target triple = "{machine.triple}" '
+            src = header + (f"target datalayout = {layout} " if layout else "") + src
+        # A context of its own lets the module's types and constants be freed with it.
+        context = binding.create_context()
+        try:
+            module = binding.parse_assembly(src, context)
+            module.verify()
+        except RuntimeError as error:
+            raise CompileError(
+                f"LLVM refuses the IR of a kernel: {str(error).strip()}\n{SOURCE_HINT}"
+            ) from None
+        _check_exported(
+            function.name
+            for function in module.functions
+            if function.is_declaration and not function.name.startswith("llvm.")
+        )
+        return module
+
+
+def _create_target_machine(opt_level: int) -> Any:
+    """A target machine for the host. An engine takes its machine over, so each needs a new one."""
+    binding = _binding()
+    facts = target()
+    features = binding.get_host_cpu_features().flatten()
+    host = binding.Target.from_triple(facts.triple)
+    return host.create_target_machine(
+        cpu=facts.cpu, features=features, opt=opt_level, codemodel="jitdefault", jit=True
+    )
+
+
+def _check_exported(names: Iterable[str]) -> None:
+    """Refuses names that the process does not export."""
+    with _lock:
+        # LLVM sees the process's own symbols (libc, libm) only once there is an engine.
+        _find_engine()
+        find = _binding().address_of_symbol
+        missing = sorted({name for name in names if find(name) is None})
+    if missing:
+        raise CompileError(
+            f"a kernel calls {', '.join(missing)}, which this process does not have; "
+            "it may call its own functions, llvm.* intrinsics and what libc and libm export; "
+            f"{SOURCE_HINT}"
+        )
+
+
+def _check_symbols(code: bytes, wanted: Sequence[str] = ()) -> None:
+    """Refuses code that does not define all `wanted`, or needs a symbol that the process lacks.
+
+    LLVM's loader would abort the process. The IR alone does not show what is needed: code
+    generation adds calls to run-time helpers, say for half-precision that the CPU lacks.
+    """
+    symbols = object_symbols(code)
+    if symbols is None:
+        return
+    if not symbols.defined.issuperset(wanted):
+        raise CompileError(
+            f"an object file lacks {', '.join(sorted(set(wanted) - symbols.defined))}; "
+            f"it defines {', '.join(sorted(symbols.defined))}"
+        )
+    _check_exported(symbols.needed)
+
+
+@dataclass(frozen=True)
+class ObjectSymbols:
+    """Names that an object file defines, and names that it needs from outside."""
+
+    defined: frozenset[str]
+    needed: frozenset[str]
+
+
+_ELF_MAGIC = b"\x7fELF\x02\x01"
+# Mach-O and COFF, whose symbols we leave to LLVM.
+_OTHER_MAGICS = (b"\xcf\xfa\xed\xfe", b"\x64\x86", b"\x64\xaa")
+_ELF_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+_ELF_SECTION = struct.Struct("<IIQQQQIIQQ")
+_ELF_SYMBOL = struct.Struct("<IBBHQQ")
+_ELF_SYMBOL_TABLE = 2
+# The loader makes this one up itself.
+_ELF_OFFSET_TABLE = "_GLOBAL_OFFSET_TABLE_"
+
+
+def object_symbols(code: bytes) -> ObjectSymbols | None:
+    """The symbols of an ELF object; None for other formats.
+
+    Raises CompileError for bytes that are no object file: LLVM would crash on them.
+    """
+    if code.startswith(_OTHER_MAGICS):
+        return None
+    defined: set[str] = set()
+    needed: set[str] = set()
+    try:
+        if not code.startswith(_ELF_MAGIC):
+            raise ValueError("it starts like no object file")
+        header = _ELF_HEADER.unpack_from(code)
+        section_offset, section_size, section_count = header[6], header[11], header[12]
+        sections = [
+            _ELF_SECTION.unpack_from(code, section_offset + index * section_size)
+            for index in range(section_count)
+        ]
+        for section in sections:
+            if section[1] != _ELF_SYMBOL_TABLE:
+                continue
+            start, length, strings = section[4], section[5], sections[section[6]][4]
+            for position in range(start, start + length, _ELF_SYMBOL.size):
+                name, _, _, home, _, _ = _ELF_SYMBOL.unpack_from(code, position)
+                if name != 0:
+                    first = strings + name
+                    text = code[first : code.index(b"\0", first)].decode()
+                    (needed if home == 0 else defined).add(text)
+    except (struct.error, IndexError, ValueError) as error:
+        raise CompileError(f"an object file of {len(code)} bytes is damaged: {error}") from None
+    return ObjectSymbols(frozenset(defined), frozenset(needed - {_ELF_OFFSET_TABLE}))
+
+
+# *** object bytes to addresses ***
+
+# One engine holds this many objects: an engine takes a millisecond to make, and is freed only when
+# all the code in it is dead.
+_OBJECTS_PER_ENGINE = 64
+
+
+class _Engine:
+    """An MCJIT engine and the objects loaded into it. Freed with the last `LoadedCode` of it."""
+
+    live_objects = 0
+
+    def __init__(self) -> None:
+        binding = _binding()
+        # llvmlite's memory manager keeps the sections of an object together. LLVM's own may put
+        # code and constants more than 2 GiB apart once large tensors fill the address space.
+        self.handle = binding.create_mcjit_compiler(
+            binding.parse_assembly(""), _create_target_machine(2), use_lmm=True
+        )
+        self.count = 0
+
+    def add(self, code: bytes, symbols: Sequence[str]) -> list[int]:
+        binding = _binding()
+        self.handle.add_object_file(binding.ObjectFileRef.from_data(code))
+        self.handle.finalize_object()
+        self.count += 1
+        _Engine.live_objects += 1
+        # Asked before another object may define the same name: the newest definition wins.
+        addresses = [int(self.handle.get_function_address(symbol)) for symbol in symbols]
+        if 0 in addresses:
+            raise CompileError(f"an object file lacks {symbols[addresses.index(0)]}")
+        return addresses
+
+    def __del__(self, finalizing: Any = sys.is_finalizing) -> None:
+        # At exit threads may still be inside the code; the process frees it anyway.
+        if finalizing() or not hasattr(self, "handle"):
+            return
+        with _lock:
+            _Engine.live_objects -= self.count
+            self.handle.close()
+
+
+@dataclass(frozen=True)
+class LoadedCode:
+    """A function in memory. The address is valid as long as this object lives."""
+
+    address: int
+    engine: _Engine
+
+
+_open_engine: _Engine | None = None
+
+
+def _find_engine() -> _Engine:
+    """The engine that takes the next object."""
+    global _open_engine
+    if _open_engine is None or _open_engine.count >= _OBJECTS_PER_ENGINE:
+        _open_engine = _Engine()
+    return _open_engine
+
+
+def load(code: bytes, symbol: str) -> LoadedCode:
+    """Loads an object file and finds `symbol` in it, in 0.05 ms, however many there are."""
+    return load_all(code, (symbol,))[0]
+
+
+def load_all(code: bytes, symbols: Sequence[str]) -> list[LoadedCode]:
+    """Loads an object file and finds several functions in it."""
+    _check_symbols(code, symbols)
+    with _lock:
+        if _Engine.live_objects >= _object_limit():
+            raise CompileError(
+                f"{_Engine.live_objects} kernels are loaded and the operating system allows no "
+                "more memory mappings; drop compiled kernels or raise vm.max_map_count"
+            )
+        engine = _find_engine()
+        return [LoadedCode(address, engine) for address in engine.add(code, symbols)]
+
+
+@functools.cache
+def _object_limit() -> int:
+    """Objects that fit the operating system's bound on mappings: an object takes three."""
+    try:
+        mappings = int(Path("/proc/sys/vm/max_map_count").read_text())
+    except (OSError, ValueError):
+        return sys.maxsize
+    # A quarter is left to buffers, libraries and threads.
+    return max(64, mappings // 4)
+
+
+def disassemble(src: str) -> str:
+    """Machine code of IR text, for DEBUG=7."""
+    return LLVMCompiler().assembly(src)
+
+
+def machine_name() -> str:
+    """The architecture's plain name, known without LLVM: x86_64, aarch64, ..."""
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(
+        platform.machine().lower(), platform.machine().lower()
+    )

@@ -1,0 +1,83 @@
+"""CPU: the host's processor, through LLVM in process.
+
+In: object code of kernels, buffers. Out: results in the host's memory. Opened by the registry, also
+as CPU:1, CPU:2, ...: devices that count their own memory and share cores, code and cache.
+Invariant: a call returns when its work is done, so there is nothing to synchronise.
+
+Every kernel is `void name(ptr args, i64 begin, i64 end)`. `args` points to 8-byte slots: the
+addresses of the buffers in slot order, then the values of the variables. [begin, end) is the part
+of the parallel axis to run; a kernel without one is called with (0, 1).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Sequence
+
+from weft.device import BaseDevice, Buffer, Program
+from weft.errors import ArgumentError
+from weft.runtime.llvm import CPUFacts, LLVMCompiler, load, target
+from weft.runtime.memory import HostAllocator
+from weft.runtime.pool import KernelFunction, pool
+
+# One for all devices of this kind: target machines are costly and the result is the same.
+_compiler = LLVMCompiler()
+
+
+class CPUProgram(Program):
+    """A kernel in memory. `threads_n` is the size of its parallel axis; 1: it has none."""
+
+    def __init__(
+        self, name: str, lib: bytes, threads_n: int = 1, n_bufs: int = 0, n_vars: int = 0
+    ) -> None:
+        self.name = name
+        self.threads_n = threads_n
+        self.n_bufs = n_bufs
+        self.n_vars = n_vars
+        # Keeps the code in memory as long as the program can be called.
+        self._code = load(lib, name)
+        self.address = self._code.address
+        self._function = KernelFunction(self.address)
+        self._args_type = ctypes.c_int64 * (n_bufs + n_vars)
+
+    def __call__(
+        self, bufs: Sequence[Buffer], vals: Sequence[int] = (), wait: bool = False
+    ) -> float | None:
+        if len(bufs) != self.n_bufs or len(vals) != self.n_vars:
+            raise ArgumentError(
+                f"{self.name} takes {self.n_bufs} buffers and {self.n_vars} values, but got "
+                f"{len(bufs)} and {len(vals)}"
+            )
+        # New for each call: several threads may run one program at once.
+        args = self._args_type(*[buf.address for buf in bufs], *vals)
+        start = time.perf_counter() if wait else 0.0
+        if self.threads_n > 1:
+            pool.run(self.address, ctypes.addressof(args), self.threads_n)
+        else:
+            self._function(ctypes.addressof(args), 0, 1)
+        return time.perf_counter() - start if wait else None
+
+
+class CPUDevice(BaseDevice):
+    """The host's processor."""
+
+    is_host = True
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, HostAllocator(name), _compiler)
+
+    @property
+    def arch(self) -> str:
+        """The name LLVM has for this CPU."""
+        return self.facts.cpu
+
+    @property
+    def facts(self) -> CPUFacts:
+        """Vector width, registers, caches, cores: what codegen and the renderer may know."""
+        return target()
+
+    def runtime(
+        self, name: str, lib: bytes, threads_n: int = 1, n_bufs: int = 0, n_vars: int = 0
+    ) -> Program:
+        return CPUProgram(name, lib, threads_n, n_bufs, n_vars)

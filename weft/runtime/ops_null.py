@@ -1,0 +1,78 @@
+"""NULL: compiles and runs nothing, for measuring the compiler and for shapes too large to hold.
+
+In: what any device gets. Out: programs that do nothing, memory that does not exist and reads as
+zeros. Opened by the registry, only when asked for. Text is compiled to its own bytes; a test or a
+benchmark that wants real compilation uses another device's renderer and compiler.
+Invariant: counts memory like a real device, and takes none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft.device import Allocator, BaseDevice, Buffer, Compiler, Program
+
+
+class NullAllocator(Allocator):
+    """Memory that is only counted. An opaque is the byte offset into nothing."""
+
+    def _alloc(self, nbytes: int) -> int:
+        return 0
+
+    def _free(self, opaque: Any, nbytes: int) -> None:
+        pass
+
+    def copyin(self, opaque: Any, source: memoryview) -> None:
+        pass
+
+    def copyout(self, target: memoryview, opaque: Any) -> None:
+        target[:] = bytes(target.nbytes)
+
+    def offset(self, opaque: Any, nbytes: int) -> int:
+        position: int = opaque + nbytes
+        return position
+
+    def transfer(self, target: Any, source: Any, nbytes: int, source_allocator: Allocator) -> bool:
+        return True
+
+
+class NullCompiler(Compiler):
+    """Returns the source, so that all that comes before and after compilation still happens."""
+
+    @property
+    def cachekey(self) -> None:
+        return None
+
+    def compile(self, src: str) -> bytes:
+        return src.encode()
+
+
+class NullProgram(Program):
+    """Does nothing, in a plausible time for the statistics of DEBUG=2."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(
+        self, bufs: Sequence[Buffer], vals: Sequence[int] = (), wait: bool = False
+    ) -> float | None:
+        return 1e-6 if wait else None
+
+
+class NullDevice(BaseDevice):
+    """A device that is not there."""
+
+    executes = False
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, NullAllocator(name), NullCompiler())
+
+    @property
+    def arch(self) -> str:
+        return "null"
+
+    def runtime(
+        self, name: str, lib: bytes, threads_n: int = 1, n_bufs: int = 0, n_vars: int = 0
+    ) -> Program:
+        return NullProgram(name)

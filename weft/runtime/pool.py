@@ -1,0 +1,586 @@
+"""Runs a kernel on all cores: native threads that wake in a microsecond.
+
+In: addresses of kernels `void fn(ptr args, i64 begin, i64 end)`, the size of their parallel axis.
+Out: the same work done in chunks by the calling thread and the workers. Used by the CPU's runtime.
+The loop of the workers, the wake-up and the join are LLVM IR on futexes, and the threads are made
+with pthread_create: they hold no GIL state and cannot stop the interpreter from exiting.
+Invariant: the fields of a region change only while it is closed and no worker is inside.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import functools
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+from weft.runtime.llvm import LLVMCompiler, LoadedCode, load_all, machine_name, usable_cores
+
+KernelFunction = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+
+_STACK_BYTES = 16 << 20
+# Long enough to catch the next kernel of a replay, too short to take a core from anybody else.
+_SPIN_SECONDS = 10e-6
+_FUTEX_SYSCALL = {"x86_64": 202, "aarch64": 98, "riscv64": 98}
+
+
+# The state of a pool, in cache lines of their own where several threads write:
+#   0 fn   8 args   16 size   24 chunk   32 limit (i32, helpers allowed in)   36 stop (i32)
+#   40 spin (i32)   44 placed (i32): threads in the last row   48 busy (i32)
+#   52 the caller's core (i32)   56 chunks
+#   64 claimed (i64): chunks claimed from the front (low half) and from the back (high half)
+#   128 gate (i64): low half = open bit (31) + workers inside, high half = generation of the region
+#   192 sleepers (i32)   196 joiner (i32): whether the caller sleeps on the gate
+#   256 cores the process may use, one bit each   384 the workers' pthread_t, as many as are placed
+# All targets are little-endian: the generation is the i32 at 132.
+_SPIN, _PLACED, _CALLER_CORE, _CORES, _HANDLES = 40, 44, 52, 256, 384
+_CORES_BYTES = 128
+# Placing takes a system call a worker. On large machines the scheduler finds idle cores by itself.
+_MOST_PLACED = 16
+_STATE_BYTES = _HANDLES + 8 * _MOST_PLACED
+
+_IR = """
+declare i64 @syscall(i64, ...)
+declare i32 @sched_getcpu()
+declare i32 @pthread_setaffinity_np(i64, i64, ptr)
+declare i64 @llvm.smax.i64(i64, i64)
+declare i64 @llvm.smin.i64(i64, i64)
+{declare_pause}
+
+define internal void @pause() {{
+  {call_pause}
+  ret void
+}}
+
+define internal void @sleep_while_equal(ptr %word, i32 %value) {{
+  %r = call i64 (i64, ...) @syscall(i64 {futex}, ptr %word, i32 128, i32 %value, ptr null)
+  ret void
+}}
+
+define internal void @wake(ptr %word, i32 %count) {{
+  %r = call i64 (i64, ...) @syscall(i64 {futex}, ptr %word, i32 129, i32 %count)
+  ret void
+}}
+
+; Keeps the workers off the caller's core when the caller has moved. The kernel likes to wake a
+; thread where its waker runs; there it waits for milliseconds behind the work it should share.
+define internal void @place_workers(ptr %state) {{
+entry:
+  %without = alloca [16 x i64], align 8
+  %core = call i32 @sched_getcpu()
+  %core.p = getelementptr i8, ptr %state, i64 52
+  %known = load i32, ptr %core.p
+  %same = icmp eq i32 %core, %known
+  %outside = icmp ugt i32 %core, 1023
+  %nothing = or i1 %same, %outside
+  br i1 %nothing, label %done, label %moved
+moved:
+  store i32 %core, ptr %core.p
+  %cores.p = getelementptr i8, ptr %state, i64 256
+  %cores = load <16 x i64>, ptr %cores.p, align 8
+  store <16 x i64> %cores, ptr %without, align 8
+  %core.wide = zext i32 %core to i64
+  %word.index = lshr i64 %core.wide, 6
+  %bit.index = and i64 %core.wide, 63
+  %bit = shl i64 1, %bit.index
+  %others = xor i64 %bit, -1
+  %word.p = getelementptr i64, ptr %without, i64 %word.index
+  %word = load i64, ptr %word.p
+  %word.less = and i64 %word, %others
+  store i64 %word.less, ptr %word.p
+  %placed.p = getelementptr i8, ptr %state, i64 44
+  %placed = load i32, ptr %placed.p
+  %handles.p = getelementptr i8, ptr %state, i64 384
+  br label %test
+test:
+  %i = phi i32 [ 0, %moved ], [ %i.next, %place ]
+  %more = icmp slt i32 %i, %placed
+  br i1 %more, label %place, label %done
+place:
+  %handle.p = getelementptr i64, ptr %handles.p, i32 %i
+  %handle = load i64, ptr %handle.p
+  %r = call i32 @pthread_setaffinity_np(i64 %handle, i64 128, ptr %without)
+  %i.next = add i32 %i, 1
+  br label %test
+done:
+  ret void
+}}
+
+; Claims chunks until none is left: the caller (step 1) from the first on, helpers (step 2^32) from
+; the last on. So a core meets the same part of a tensor in kernel after kernel, still in its cache.
+define internal void @work(ptr %state, i64 %step) {{
+entry:
+  %fn = load ptr, ptr %state
+  %args.p = getelementptr i8, ptr %state, i64 8
+  %args = load ptr, ptr %args.p
+  %size.p = getelementptr i8, ptr %state, i64 16
+  %size = load i64, ptr %size.p
+  %chunk.p = getelementptr i8, ptr %state, i64 24
+  %chunk = load i64, ptr %chunk.p
+  %chunks.p = getelementptr i8, ptr %state, i64 56
+  %chunks = load i64, ptr %chunks.p
+  %from.end = icmp ne i64 %step, 1
+  %claimed.p = getelementptr i8, ptr %state, i64 64
+  br label %claim
+claim:
+  %claimed = atomicrmw add ptr %claimed.p, i64 %step monotonic
+  %low = and i64 %claimed, 4294967295
+  %high = lshr i64 %claimed, 32
+  %taken = add i64 %low, %high
+  %left = icmp ult i64 %taken, %chunks
+  br i1 %left, label %call, label %done
+call:
+  %last = sub i64 %chunks, 1
+  %from.last = sub i64 %last, %high
+  %index = select i1 %from.end, i64 %from.last, i64 %low
+  %begin = mul i64 %index, %chunk
+  %full = add i64 %begin, %chunk
+  %over = icmp sgt i64 %full, %size
+  %end = select i1 %over, i64 %size, i64 %full
+  call void %fn(ptr %args, i64 %begin, i64 %end)
+  br label %claim
+done:
+  ret void
+}}
+
+define ptr @weft_pool_worker(ptr %state) {{
+entry:
+  %limit.p = getelementptr i8, ptr %state, i64 32
+  %stop.p = getelementptr i8, ptr %state, i64 36
+  %spin.p = getelementptr i8, ptr %state, i64 40
+  %gate.p = getelementptr i8, ptr %state, i64 128
+  %generation.p = getelementptr i8, ptr %state, i64 132
+  %sleepers.p = getelementptr i8, ptr %state, i64 192
+  %joiner.p = getelementptr i8, ptr %state, i64 196
+  br label %idle
+idle:
+  %seen = phi i32 [ 0, %entry ], [ %now, %enter ], [ %now, %open ], [ %now, %leave ],
+                  [ %now, %wake.caller ], [ %now, %last ]
+  %spin = load i32, ptr %spin.p
+  br label %spinning
+spinning:
+  %i = phi i32 [ 0, %idle ], [ %i.next, %spin.more ]
+  %now.spin = load atomic i32, ptr %generation.p acquire, align 4
+  %is.new = icmp ne i32 %now.spin, %seen
+  br i1 %is.new, label %awake, label %spin.check
+spin.check:
+  %spin.left = icmp slt i32 %i, %spin
+  br i1 %spin.left, label %spin.more, label %sleep
+spin.more:
+  call void @pause()
+  %i.next = add i32 %i, 1
+  br label %spinning
+sleep:
+  %s0 = atomicrmw add ptr %sleepers.p, i32 1 seq_cst
+  call void @sleep_while_equal(ptr %generation.p, i32 %seen)
+  %s1 = atomicrmw sub ptr %sleepers.p, i32 1 seq_cst
+  %now.sleep = load atomic i32, ptr %generation.p acquire, align 4
+  %still = icmp eq i32 %now.sleep, %seen
+  br i1 %still, label %sleep, label %awake
+awake:
+  %now = phi i32 [ %now.spin, %spinning ], [ %now.sleep, %sleep ]
+  %stop = load atomic i32, ptr %stop.p acquire, align 4
+  %stops = icmp ne i32 %stop, 0
+  br i1 %stops, label %end, label %enter
+enter:
+  ; A region that closed in the meantime, or has enough helpers, is none of our business.
+  %gate = load atomic i64, ptr %gate.p acquire, align 8
+  %open.bit = and i64 %gate, 2147483648
+  %is.open = icmp ne i64 %open.bit, 0
+  br i1 %is.open, label %open, label %idle
+open:
+  %limit = load atomic i32, ptr %limit.p monotonic, align 4
+  %gate.low = trunc i64 %gate to i32
+  %inside = and i32 %gate.low, 2147483647
+  %has.room = icmp slt i32 %inside, %limit
+  br i1 %has.room, label %try, label %idle
+try:
+  %more = add i64 %gate, 1
+  %swap = cmpxchg ptr %gate.p, i64 %gate, i64 %more seq_cst seq_cst
+  %entered = extractvalue {{ i64, i1 }} %swap, 1
+  br i1 %entered, label %inside.region, label %enter
+inside.region:
+  call void @work(ptr %state, i64 4294967296)
+  br label %leave
+leave:
+  %before = atomicrmw sub ptr %gate.p, i64 1 seq_cst
+  %before.low = trunc i64 %before to i32
+  ; 1: closed, and we were the last inside.
+  %was.last = icmp eq i32 %before.low, 1
+  br i1 %was.last, label %last, label %idle
+last:
+  %joiner = load atomic i32, ptr %joiner.p seq_cst, align 4
+  %caller.sleeps = icmp ne i32 %joiner, 0
+  br i1 %caller.sleeps, label %wake.caller, label %idle
+wake.caller:
+  call void @wake(ptr %gate.p, i32 1)
+  br label %idle
+end:
+  ret ptr null
+}}
+
+; Runs fn over [0, size). Safe from any thread, native ones too: who finds it busy works alone.
+define void @weft_pool_run(ptr %state, ptr %fn, ptr %args, i64 %size, i32 %threads) {{
+entry:
+  %parallel.size = icmp sgt i64 %size, 1
+  %parallel.threads = icmp sgt i32 %threads, 1
+  %parallel = and i1 %parallel.size, %parallel.threads
+  br i1 %parallel, label %lock, label %alone
+lock:
+  %busy.p = getelementptr i8, ptr %state, i64 48
+  %lock.swap = cmpxchg ptr %busy.p, i32 0, i32 1 acquire monotonic
+  %locked = extractvalue {{ i32, i1 }} %lock.swap, 1
+  br i1 %locked, label %open, label %alone
+alone:
+  %has.work = icmp sgt i64 %size, 0
+  br i1 %has.work, label %alone.call, label %nothing
+alone.call:
+  call void %fn(ptr %args, i64 0, i64 %size)
+  br label %nothing
+nothing:
+  ret void
+open:
+  call void @place_workers(ptr %state)
+  %args.p = getelementptr i8, ptr %state, i64 8
+  %size.p = getelementptr i8, ptr %state, i64 16
+  %chunk.p = getelementptr i8, ptr %state, i64 24
+  %limit.p = getelementptr i8, ptr %state, i64 32
+  %spin.p = getelementptr i8, ptr %state, i64 40
+  %chunks.p = getelementptr i8, ptr %state, i64 56
+  %claimed.p = getelementptr i8, ptr %state, i64 64
+  %gate.p = getelementptr i8, ptr %state, i64 128
+  %generation.p = getelementptr i8, ptr %state, i64 132
+  %sleepers.p = getelementptr i8, ptr %state, i64 192
+  %joiner.p = getelementptr i8, ptr %state, i64 196
+  ; Four chunks a thread: few enough to cost nothing, many enough to even out a slow core.
+  %threads.wide = zext i32 %threads to i64
+  %parts = mul i64 %threads.wide, 4
+  %chunk.floor = udiv i64 %size, %parts
+  %chunk = call i64 @llvm.smax.i64(i64 %chunk.floor, i64 1)
+  %size.last = sub i64 %size, 1
+  %chunks.last = udiv i64 %size.last, %chunk
+  %chunks = add i64 %chunks.last, 1
+  %helpers = sub i32 %threads, 1
+  store ptr %fn, ptr %state
+  store ptr %args, ptr %args.p
+  store i64 %size, ptr %size.p
+  store i64 %chunk, ptr %chunk.p
+  store i64 %chunks, ptr %chunks.p
+  store atomic i32 %helpers, ptr %limit.p monotonic, align 4
+  store atomic i64 0, ptr %claimed.p monotonic, align 8
+  ; The next generation, open: 2^32 + 2^31.
+  %g = atomicrmw add ptr %gate.p, i64 6442450944 seq_cst
+  %sleepers = load atomic i32, ptr %sleepers.p seq_cst, align 4
+  %any.sleeps = icmp ne i32 %sleepers, 0
+  br i1 %any.sleeps, label %wake.workers, label %own.work
+wake.workers:
+  %helpers.wide = zext i32 %helpers to i64
+  %useful = call i64 @llvm.smin.i64(i64 %chunks.last, i64 %helpers.wide)
+  %wanted = trunc i64 %useful to i32
+  call void @wake(ptr %generation.p, i32 %wanted)
+  br label %own.work
+own.work:
+  call void @work(ptr %state, i64 1)
+  ; Closing keeps late workers out, so that nobody waits for one that has not even woken up.
+  %closed.from = atomicrmw and ptr %gate.p, i64 -2147483649 seq_cst
+  %spin = load i32, ptr %spin.p
+  br label %join
+join:
+  %i = phi i32 [ 0, %own.work ], [ %i.next, %join.more ]
+  %low = load atomic i32, ptr %gate.p seq_cst, align 8
+  %empty = icmp eq i32 %low, 0
+  br i1 %empty, label %finish, label %join.wait
+join.wait:
+  %spin.left = icmp slt i32 %i, %spin
+  br i1 %spin.left, label %join.more, label %join.sleep
+join.more:
+  call void @pause()
+  %i.next = add i32 %i, 1
+  br label %join
+join.sleep:
+  store atomic i32 1, ptr %joiner.p seq_cst, align 4
+  %low.again = load atomic i32, ptr %gate.p seq_cst, align 8
+  %empty.again = icmp eq i32 %low.again, 0
+  br i1 %empty.again, label %join.end, label %join.futex
+join.futex:
+  call void @sleep_while_equal(ptr %gate.p, i32 %low.again)
+  br label %join.sleep
+join.end:
+  store atomic i32 0, ptr %joiner.p seq_cst, align 4
+  br label %finish
+finish:
+  store atomic i32 0, ptr %busy.p release, align 4
+  ret void
+}}
+
+; Runs a table of (fn, args, size) one after the other: a replay is one call from Python.
+define void @weft_pool_run_table(ptr %state, ptr %table, i64 %count, i32 %threads) {{
+entry:
+  br label %test
+test:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %row ]
+  %more = icmp slt i64 %i, %count
+  br i1 %more, label %row, label %done
+row:
+  %row.p = getelementptr [3 x i64], ptr %table, i64 %i
+  %args.p = getelementptr i8, ptr %row.p, i64 8
+  %size.p = getelementptr i8, ptr %row.p, i64 16
+  %fn = load ptr, ptr %row.p
+  %args = load ptr, ptr %args.p
+  %size = load i64, ptr %size.p
+  call void @weft_pool_run(ptr %state, ptr %fn, ptr %args, i64 %size, i32 %threads)
+  %i.next = add i64 %i, 1
+  br label %test
+done:
+  ret void
+}}
+
+; Ends the workers: they wake up, see the flag and return.
+define void @weft_pool_stop(ptr %state) {{
+  %stop.p = getelementptr i8, ptr %state, i64 36
+  %gate.p = getelementptr i8, ptr %state, i64 128
+  %generation.p = getelementptr i8, ptr %state, i64 132
+  store atomic i32 1, ptr %stop.p seq_cst, align 4
+  %g = atomicrmw add ptr %gate.p, i64 4294967296 seq_cst
+  call void @wake(ptr %generation.p, i32 2147483647)
+  ret void
+}}
+
+; Spins for a while, so that Python can measure how long a pause is on this machine.
+define void @weft_pool_calibrate(ptr %args, i64 %begin, i64 %end) {{
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ %begin, %entry ], [ %i.next, %loop ]
+  call void @pause()
+  %i.next = add i64 %i, 1
+  %more = icmp slt i64 %i.next, %end
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}}
+"""
+
+_PAUSE = {
+    "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
+    "aarch64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
+    "riscv64": ("", ""),
+}
+
+
+class NativePool:
+    """Worker threads that run no Python. Starts on first use, grows on demand, stops at exit.
+
+    Several threads may call `run` at once: one gets the workers, the others work alone. A forked
+    child has none of the threads, so it begins anew.
+    """
+
+    def __init__(self) -> None:
+        self._code: list[LoadedCode] = []
+        self._forget_workers()
+        os.register_at_fork(after_in_child=self._forget_workers)
+        atexit.register(self.stop)
+
+    @staticmethod
+    def is_supported() -> bool:
+        """Whether there are futexes, and their number is known."""
+        return sys.platform == "linux" and machine_name() in _FUTEX_SYSCALL
+
+    def _forget_workers(self) -> None:
+        """State of a pool without workers: the one to begin with, and that of a forked child."""
+        self._lock = threading.Lock()
+        self._threads: list[ctypes.c_ulong] = []
+        self._memory = ctypes.create_string_buffer(_STATE_BYTES + 64)
+        self._state = -(-ctypes.addressof(self._memory) // 64) * 64
+        self._stopped = False
+        # Thread counts up to this one need no more workers than there are.
+        self._ready = 0
+
+    def run(self, function: int, args: int, size: int) -> None:
+        """Calls `function(args, begin, end)` over [0, size); returns when all of it is done."""
+        threads = usable_cores()
+        if threads > self._ready:
+            self._start(threads)
+        self._run(self._state, function, args, size, threads)
+
+    def run_table(self, table: int, count: int) -> None:
+        """Runs `count` rows of three 64-bit words (function, args, size), one after the other."""
+        threads = usable_cores()
+        if threads > self._ready:
+            self._start(threads)
+        self._run_table(self._state, table, count, threads)
+
+    def _start(self, threads: int) -> None:
+        with self._lock:
+            if threads <= self._ready:
+                return
+            if not self._code:
+                self._compile()
+            self._set(_SPIN, self._spin)
+            while len(self._threads) < threads - 1 and not self._stopped:
+                thread = _create_thread(self._code[0].address, self._state)
+                if thread is None:
+                    # The system allows no more threads. Fewer workers do the same work.
+                    break
+                self._threads.append(thread)
+            self._prepare_placing()
+            self._ready = threads
+
+    def _set(self, offset: int, value: int) -> None:
+        ctypes.c_int32.from_address(self._state + offset).value = value
+
+    def _prepare_placing(self) -> None:
+        """Writes down the workers and the cores for `place_workers`."""
+        if len(self._threads) > _MOST_PLACED:
+            self._set(_PLACED, 0)
+            return
+        cores = sum(1 << core for core in os.sched_getaffinity(0) if core < 8 * _CORES_BYTES)
+        ctypes.memmove(self._state + _CORES, cores.to_bytes(_CORES_BYTES, "little"), _CORES_BYTES)
+        for index, thread in enumerate(self._threads):
+            ctypes.c_uint64.from_address(self._state + _HANDLES + 8 * index).value = thread.value
+        self._set(_PLACED, len(self._threads))
+        # No core: the next caller places them.
+        self._set(_CALLER_CORE, -1)
+
+    def _compile(self) -> None:
+        compiler = LLVMCompiler(opt_level=0)
+        machine = machine_name()
+        declare_pause, call_pause = _PAUSE[machine]
+        futex = _FUTEX_SYSCALL[machine]
+        code = compiler.compile(
+            _IR.format(declare_pause=declare_pause, call_pause=call_pause, futex=futex)
+        )
+        names = ("worker", "run", "run_table", "stop", "calibrate")
+        worker, run, run_table, stop, calibrate = load_all(
+            code, [f"weft_pool_{name}" for name in names]
+        )
+        pointer, number, word = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
+        self._run = ctypes.CFUNCTYPE(None, pointer, pointer, pointer, number, word)(run.address)
+        self._run_table = ctypes.CFUNCTYPE(None, pointer, pointer, number, word)(run_table.address)
+        self._stop = ctypes.CFUNCTYPE(None, pointer)(stop.address)
+        self._spin = _count_pauses(KernelFunction(calibrate.address))
+        self._code = [worker, run, run_table, stop, calibrate]
+
+    def stop(self) -> None:
+        """Ends the workers. Later calls of `run` do the work in the calling thread."""
+        with self._lock:
+            self._stopped = True
+            threads, self._threads = self._threads, []
+            self._set(_PLACED, 0)
+            if threads:
+                self._stop(self._state)
+                for thread in threads:
+                    _libc().pthread_join(thread, None)
+
+
+def _count_pauses(spin: Any) -> int:
+    """Pauses in the time a worker spins: from 5 to 50 ns each, depending on the CPU."""
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        spin(None, 0, 1000)
+        times.append(time.perf_counter() - start)
+    return max(1, int(_SPIN_SECONDS * 1000 / min(times)))
+
+
+@functools.cache
+def _libc() -> Any:
+    return ctypes.CDLL(None)
+
+
+def _create_thread(start: int, argument: int) -> ctypes.c_ulong | None:
+    """A native thread with a large stack and all signals blocked, or None if there can be none."""
+    libc = _libc()
+    thread = ctypes.c_ulong()
+    # Larger than pthread_attr_t of any C library.
+    attributes = ctypes.create_string_buffer(256)
+    libc.pthread_attr_init(attributes)
+    libc.pthread_attr_setstacksize(attributes, ctypes.c_size_t(_STACK_BYTES))
+    # A signal that a worker receives would not interrupt the main thread's sleep or read. Faults
+    # stay open, because they belong to the thread that made them.
+    faults = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - faults)
+    try:
+        failed = libc.pthread_create(
+            ctypes.byref(thread), attributes, ctypes.c_void_p(start), ctypes.c_void_p(argument)
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        libc.pthread_attr_destroy(attributes)
+    return None if failed else thread
+
+
+class PythonPool:
+    """The same on Python's threads, for systems without futexes. A kernel runs without the GIL."""
+
+    def __init__(self) -> None:
+        self._forget_workers()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forget_workers)
+
+    def _forget_workers(self) -> None:
+        self._busy = threading.Lock()
+        self._jobs: queue.SimpleQueue[_Region] = queue.SimpleQueue()
+        self._workers = 0
+
+    def run(self, function: int, args: int, size: int) -> None:
+        """Calls `function(args, begin, end)` over [0, size); returns when all of it is done."""
+        helpers = min(usable_cores(), size) - 1
+        kernel = KernelFunction(function)
+        if helpers < 1 or not self._busy.acquire(blocking=False):
+            if size > 0:
+                kernel(args, 0, size)
+            return
+        try:
+            while self._workers < helpers:
+                threading.Thread(target=_serve, args=(self._jobs,), daemon=True).start()
+                self._workers += 1
+            region = _Region(kernel, args, size, max(1, size // (4 * helpers + 4)))
+            for _ in range(helpers):
+                self._jobs.put(region)
+            region.work()
+            for _ in range(helpers):
+                region.finished.acquire()
+        finally:
+            self._busy.release()
+
+    def run_table(self, table: int, count: int) -> None:
+        """Runs `count` rows of three 64-bit words (function, args, size), one after the other."""
+        rows = (ctypes.c_int64 * (3 * count)).from_address(table)
+        for index in range(count):
+            self.run(*rows[3 * index : 3 * index + 3])
+
+
+class _Region:
+    """One call of `run` that the workers share."""
+
+    def __init__(self, kernel: Any, args: int, size: int, chunk: int) -> None:
+        self.kernel = kernel
+        self.args = args
+        self.size = size
+        self.chunk = chunk
+        # The next of a range is taken by exactly one thread.
+        self.begins = iter(range(0, size, chunk))
+        self.finished = threading.Semaphore(0)
+
+    def work(self) -> None:
+        for begin in self.begins:
+            self.kernel(self.args, begin, min(begin + self.chunk, self.size))
+
+
+def _serve(jobs: queue.SimpleQueue[_Region]) -> None:
+    while True:
+        region = jobs.get()
+        try:
+            region.work()
+        finally:
+            region.finished.release()
+
+
+pool: NativePool | PythonPool = NativePool() if NativePool.is_supported() else PythonPool()

@@ -1,0 +1,351 @@
+"""Decide, for every value of the graph, whether it is computed inside its consumers or stored.
+
+What comes in: a tensor graph (sources first) and the values that must be stored. What goes out: a `Plan`: the kernels
+(drafts), each with its outputs, and for every reduction inside a kernel the ranges it runs over.
+Where it sits: the heart of the schedule. The graph is walked once, consumers before sources; each consumer says which
+elements of its sources it needs (a `Demand`), and a value that has heard from all its consumers is decided.
+The one invariant: a kernel reads only what kernels of smaller position store, so the kernel graph has no cycle.
+
+The choice weighs memory traffic against repeated work:
+- one consumer, or all consumers want the same element: inline;
+- a reduction is inlined only where it is computed once per output element of its own (softmax, layernorm: its
+  value depends on outer ranges only), where enough rows remain to keep all cores busy;
+- a reduction with reuse (matmul, convolution) takes only elementwise consumers over exactly its own elements;
+- a value wanted by several kernels, or at several places, is recomputed if that is cheap and reads no more memory,
+  otherwise stored; if one of its consumers computes it over all its elements anyway, it becomes a second output there;
+- a kernel that has reached its budget of ops or buffers takes nothing more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from weft.dtype import dtypes
+from weft.helpers import prod
+from weft.schedule.draft import Demand, Draft, volume
+from weft.schedule.index import ZERO, Index, both, source_index
+from weft.schedule.survey import Survey
+from weft.uop.args import AxisType
+from weft.uop.node import UOp
+from weft.uop.opset import GroupOp, Ops
+
+# LLVM's time grows with the square of a block's size
+OP_BUDGET = 1000
+BUFFER_BUDGET = 64
+# below this many elements a launch costs more than the lost parallelism
+SMALL_REDUCTION = 1 << 15
+# rows that must remain for a row-wise reduction to be fused
+PARALLEL_ROWS = 16
+# elementwise work (in units of one addition) that may be repeated for a second use in the same kernel ...
+REPEAT_SAME_KERNEL = 64
+# ... or in another kernel
+REPEAT_OTHER_KERNEL = 12
+
+
+@dataclass
+class Plan:
+    """The decisions."""
+
+    drafts: list[Draft] = field(default_factory=list)
+    stored: dict[UOp, Draft] = field(default_factory=dict)  # value -> the kernel that computes it
+    reduce_ranges: dict[tuple[Any, ...], Index] = field(default_factory=dict)
+
+
+LEAVES = frozenset({Ops.BUFFER, Ops.AFTER, Ops.CONST, Ops.VARIABLE, Ops.BIND, Ops.IOTA})
+
+
+class Decider:
+    """One walk over a graph; the state of the decisions."""
+
+    def __init__(
+        self, survey: Survey, must_store: set[UOp], separate: set[UOp], device: Any
+    ) -> None:
+        self.survey = survey
+        self.must_store = must_store
+        self.separate = separate  # values that must not ride along in a consumer's kernel
+        self.device = device
+        self.plan = Plan()
+        self.demands: dict[UOp, list[Demand]] = {}
+
+    def run(self) -> Plan:
+        """Consumers first."""
+        for node in reversed(self.survey.order):
+            if node.op is Ops.STORE:
+                self._open_store(node)
+            elif node in self.must_store:
+                self._store(node)
+            elif node in self.demands:
+                self._decide(node)
+        return self.plan
+
+    # ------------------------------------------------------------ outcomes
+    def _new_draft(self, root: UOp) -> Draft:
+        draft = Draft(root, self.survey.position[root], self._device_of(root))
+        self.plan.drafts.append(draft)
+        return draft
+
+    def _device_of(self, root: UOp) -> Any:
+        return root.device if root.device is not None else self.device
+
+    def _open_store(self, node: UOp) -> None:
+        """A write into storage is a kernel over the written elements."""
+        place, value = node.src[0], node.src[1]
+        draft = self._new_draft(node)
+        draft.open(place.shape)
+        draft.outputs.append((node, draft.index))
+        draft.buffers.add(storage_of(place))
+        shape_index = draft.index if value.shape else ()
+        self._ask(value, Demand(draft, shape_index, None, frozenset(draft.ranges)))
+
+    def _store(self, node: UOp) -> None:
+        """The value gets a kernel and storage of its own, or becomes a further output of a consumer."""
+        host = self._host(node)
+        if host is not None:
+            draft, index = host
+            draft.outputs.append((node, index))
+            self.plan.stored[node] = draft
+            demand = Demand(draft, index, None, frozenset(draft.ranges))
+            self._inline(node, [demand])
+            return
+        draft = self._new_draft(node)
+        self.plan.stored[node] = draft
+        draft.open(node.shape)
+        draft.outputs.append((node, draft.index))
+        if node.op is Ops.COPY:
+            # a transfer, not a computation: its source is stored where it is
+            return
+        self._inline(node, [Demand(draft, draft.index, None, frozenset(draft.ranges))])
+
+    def _host(self, node: UOp) -> tuple[Draft, Index] | None:
+        """A consumer that computes every element of `node` anyway, and that all other consumers may wait for."""
+        demands = self.demands.get(node, ())
+        if not demands or node in self.separate or self.survey.leaf[node]:
+            return None
+        if node not in self.must_store and len({id(d.draft) for d in demands}) == 1:
+            # stored because its one consumer cannot take it
+            return None
+        first = min(demands, key=lambda d: d.draft.position)
+        draft = first.draft
+        if draft.root.op in (Ops.STORE, Ops.COPY) or draft.device != self._device_of(node):
+            return None
+        if draft.count >= OP_BUDGET or any(
+            d.key != first.key for d in demands if d.draft is draft
+        ):
+            return None
+        axes = [axis for axis in first.index if axis is not ZERO]
+        covers = (
+            first.valid is None
+            and first.loops == frozenset(draft.ranges)
+            and len(axes) == len(draft.ranges)
+            and frozenset(axes) == first.loops
+        )
+        return (draft, first.index) if covers else None
+
+    def _inline(self, node: UOp, demands: list[Demand]) -> None:
+        """The value is computed where it is used: pass the demands on to its sources."""
+        for demand in demands:
+            demand.draft.count += 1
+            self._pass_on(node, demand)
+
+    def _pass_on(self, node: UOp, demand: Demand) -> None:
+        op = node.op
+        if op in GroupOp.Movement:
+            index, guard = source_index(node, demand.index)
+            self._ask(node.src[0], self._derived(demand, index, both(demand.valid, guard)))
+        elif op is Ops.REDUCE_AXIS:
+            self._enter_reduction(node, demand)
+        elif op is Ops.CAT:
+            self._pass_on_cat(node, demand)
+        elif op is Ops.GATHER:
+            self._pass_on_gather(node, demand)
+        else:
+            for source in node.src:
+                self._ask(source, demand if source.shape else self._derived(demand, (), None))
+
+    def _derived(self, demand: Demand, index: Index, valid: UOp | None) -> Demand:
+        return Demand(demand.draft, index, valid, demand.loops, demand.inside)
+
+    def _pass_on_cat(self, node: UOp, demand: Demand) -> None:
+        for source, position, inside in cat_pieces(node, demand.index):
+            index = (*demand.index[: node.arg], position, *demand.index[node.arg + 1 :])
+            self._ask(source, self._derived(demand, index, both(demand.valid, inside)))
+
+    def _pass_on_gather(self, node: UOp, demand: Demand) -> None:
+        """The indices are wanted as they are; the source at places that stand for what they will hold."""
+        for source in node.src[1:]:
+            self._ask(source, self._derived(demand, *gather_indices(node, demand)))
+        slots = gather_slots(node, demand.index)
+        index = gather_source_index(node, demand.index, slots)
+        found = slots[0][1]
+        for _, inside in slots[1:]:
+            found = found & inside
+        self._ask(node.src[0], self._derived(demand, index, both(demand.valid, found)))
+
+    def _enter_reduction(self, node: UOp, demand: Demand) -> None:
+        source = node.src[0]
+        axes = node.arg.axes
+        draft = demand.draft
+        fresh = draft.new_index(tuple(source.shape[axis] for axis in axes), AxisType.REDUCE)
+        index = list(demand.index)
+        for axis, position in zip(axes, fresh, strict=True):
+            index[axis] = position
+        self.plan.reduce_ranges[(node, *demand.key)] = fresh
+        depends = demand.depends
+        outer = depends if depends <= frozenset(draft.ranges) else demand.loops
+        loops = outer | frozenset(axis for axis in fresh if axis is not ZERO)
+        heavy = node in self.survey.heavy
+        if heavy:
+            draft.heavy = True
+        draft.reductions.append(depends)
+        self._ask(source, Demand(draft, tuple(index), demand.valid, loops, demand.inside or heavy))
+
+    def _ask(self, node: UOp, demand: Demand) -> None:
+        if node.op in (Ops.BUFFER, Ops.AFTER):
+            demand.draft.buffers.add(storage_of(node))
+            return
+        if node.op in LEAVES:
+            return
+        self.demands.setdefault(node, []).append(demand)
+
+    # ------------------------------------------------------------ the choice
+    def _decide(self, node: UOp) -> None:
+        unique: dict[tuple[Any, ...], Demand] = {d.key: d for d in self.demands[node]}
+        demands = list(unique.values())
+        if self._may_inline(node, demands):
+            self._inline(node, demands)
+        else:
+            self._store(node)
+
+    def _may_inline(self, node: UOp, demands: list[Demand]) -> bool:
+        if node.op is Ops.COPY:
+            return False
+        if any(d.draft.device != self._device_of(node) for d in demands) and node.device is not None:
+            return False
+        if self.survey.constant[node]:
+            return True
+        for demand in demands:
+            draft = demand.draft
+            if draft.count >= OP_BUDGET or len(draft.buffers) >= BUFFER_BUDGET:
+                return False
+        if node.op is Ops.REDUCE_AXIS:
+            return self._may_inline_reduction(node, demands)
+        if node.op in GroupOp.Movement:
+            # a view costs nothing by itself: whatever is below decides
+            return True
+        return self._may_repeat(node, demands)
+
+    def _may_inline_reduction(self, node: UOp, demands: list[Demand]) -> bool:
+        if len(demands) != 1:
+            return False
+        demand = demands[0]
+        draft = demand.draft
+        outer = frozenset(draft.ranges)
+        depends = demand.depends
+        heavy = node in self.survey.heavy
+        own = prod(int(s) if isinstance(s, int) else int(s.vmax) for s in node.shape)
+        evaluations = volume(depends) if depends <= outer else volume(demand.loops)
+        if evaluations > own or demand.inside:
+            return False
+        if any(not (a <= depends or depends <= a) for a in draft.reductions):
+            return False
+        if heavy:
+            return not draft.reductions and depends == outer
+        if draft.heavy:
+            return False
+        points = self.survey.elements[node.src[0]]
+        if points <= SMALL_REDUCTION or depends == outer:
+            return True
+        return volume(depends & outer) >= PARALLEL_ROWS
+
+    def _evaluations(self, node: UOp, demand: Demand) -> int:
+        """How often one use computes the value: hoisting takes it out of loops it does not depend on."""
+        depends, ranges = demand.depends, demand.draft.ranges
+        if demand.loops <= frozenset(ranges):
+            if self.survey.reduces[node]:
+                # the axes a reduction depends on are put outermost
+                return volume(depends)
+            innermost = max((ranges.index(axis) for axis in depends), default=-1)
+            return volume(ranges[: innermost + 1])
+        return volume(depends) if depends <= frozenset(ranges) else volume(demand.loops)
+
+    def _may_repeat(self, node: UOp, demands: list[Demand]) -> bool:
+        survey = self.survey
+        cost, elements = survey.cost[node], survey.elements[node]
+        if any(d.inside for d in demands) and survey.own_cost(node) > 0:
+            # each element would be computed once per use in the tile: keep only what memory traffic pays for
+            if survey.read_bytes[node] * 2 > elements * node.dtype.itemsize:
+                return False
+        drafts = {id(d.draft) for d in demands}
+        repeats = sum(max(1, self._evaluations(node, d) // max(1, elements)) for d in demands)
+        if len(drafts) == 1:
+            if len(demands) == 1 and repeats <= 2:
+                return True
+            return cost * (repeats - 1) <= REPEAT_SAME_KERNEL and len(demands) <= 4
+        if survey.reduces[node]:
+            return False
+        reads = survey.read_bytes[node]
+        own = elements * node.dtype.itemsize
+        stored_traffic = reads + own + own * len(drafts)
+        return cost <= REPEAT_OTHER_KERNEL and reads * len(drafts) <= stored_traffic
+
+
+def storage_of(node: UOp) -> UOp:
+    """The BUFFER behind a view or a later state of it."""
+    while node.op is not Ops.BUFFER:
+        node = node.src[0]
+    return node
+
+
+Slot = tuple[UOp, UOp]  # stands for (the place a run-time index names, whether it is inside)
+
+
+def gather_slots(node: UOp, index: Index) -> list[Slot]:
+    """For each index of a GATHER, nodes that stand for its value until the index itself is built.
+
+    They depend on the right ranges and are known to be inside the gathered axis.
+    """
+    count = len(node.src[1].shape)
+    places = index[:count]
+    slots = []
+    for axis, source in zip(node.arg, node.src[1:], strict=True):
+        size = node.src[0].shape[axis]
+        opaque = UOp(Ops.GATHER, dtypes.weakint, (source, *places), ("slot", axis))
+        known = opaque.alu(Ops.MOD, size)
+        slots.append((known, opaque.alu(Ops.CMPLT, size)))
+    return slots
+
+
+def gather_indices(node: UOp, demand: Demand) -> tuple[Index, UOp | None]:
+    """Which element of every index tensor is wanted."""
+    return demand.index[: len(node.src[1].shape)], demand.valid
+
+
+def gather_source_index(node: UOp, index: Index, slots: list[Slot]) -> Index:
+    """The gathered source's element: run-time places on the gathered axes, the rest as asked."""
+    rest = iter(index[len(node.src[1].shape) :])
+    named = {axis: slot[0] for axis, slot in zip(node.arg, slots, strict=True)}
+    return tuple(
+        named[axis] if axis in named else next(rest) for axis in range(len(node.src[0].shape))
+    )
+
+
+def cat_pieces(node: UOp, index: Index) -> list[tuple[UOp, UOp, UOp | None]]:
+    """CAT: for each source, the position inside it and the condition that the element is there."""
+    position = index[node.arg]
+    start: Any = 0
+    pieces: list[tuple[UOp, UOp, UOp | None]] = []
+    for source in node.src:
+        size = source.shape[node.arg]
+        if isinstance(size, int) and size == 0:
+            continue
+        stop = start + size
+        inside: UOp | None = None
+        if not (isinstance(start, int) and start <= position.vmin):
+            inside = position >= start
+        if not (isinstance(stop, int) and position.vmax < stop):
+            inside = both(inside, position < stop)
+        inner = position if isinstance(start, int) and start == 0 else (position - start).simplify()
+        pieces.append((source, inner, inside))
+        start = stop
+    return pieces

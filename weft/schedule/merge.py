@@ -1,0 +1,124 @@
+"""Merge kernels that run over the same ranges and read the same data: several stores share one kernel.
+
+What comes in: built kernels. What goes out: fewer built kernels.
+Where it sits: after build, before order. An Adam update of one parameter (parameter, first and second moment) and the
+mean and variance of the same rows become one kernel each.
+The one invariant: merged kernels do not read each other's results, and where one overwrites what another reads, both
+touch the very same element at the same time.
+"""
+
+from __future__ import annotations
+
+from weft.schedule.build import Built
+from weft.schedule.decide import BUFFER_BUDGET, OP_BUDGET
+from weft.schedule.draft import size_of
+from weft.schedule.order import CycleError, all_dependencies, data_levels, order_kernels
+from weft.uop.node import UOp
+from weft.uop.opset import Ops
+
+
+def merge_kernels(kernels: list[Built]) -> list[Built]:
+    """Greedy, first fit, level by level; undone as a whole if it would make kernels wait for each other."""
+    levels = data_levels(kernels)
+    groups: dict[tuple[object, ...], list[Built]] = {}
+    result: list[Built] = []
+    for kernel in kernels:
+        draft = kernel.draft
+        if not kernel.stores or draft.heavy or not draft.ranges:
+            result.append(kernel)
+            continue
+        sizes = tuple(axis.src[0] for axis in draft.ranges)
+        hosts = groups.setdefault((levels[kernel], draft.device, sizes), [])
+        for position, host in enumerate(hosts):
+            merged = _try_merge(host, kernel)
+            if merged is not None:
+                hosts[position] = merged
+                result[result.index(host)] = merged
+                break
+        else:
+            hosts.append(kernel)
+            result.append(kernel)
+    if len(result) == len(kernels):
+        return kernels
+    try:
+        order_kernels(result, all_dependencies(result))
+    except CycleError:
+        return kernels
+    return result
+
+
+def _try_merge(host: Built, guest: Built) -> Built | None:
+    shared = host.draft.buffers & guest.draft.buffers
+    if not shared and not (host.waits.keys() & guest.waits.keys()):
+        return None
+    if host.draft.count + guest.draft.count > OP_BUDGET // 2:
+        return None
+    if len(host.draft.buffers | guest.draft.buffers) > BUFFER_BUDGET // 2:
+        return None
+    if any(
+        not (a <= b or b <= a)
+        for a in _positions(host)
+        for b in _positions(guest)
+    ):
+        return None
+    renamed = _rename(guest, host)
+    stores = [*host.stores, *renamed]
+    if in_place_conflict(stores):
+        return None
+    draft = host.draft
+    draft.count += guest.draft.count
+    draft.buffers |= guest.draft.buffers
+    draft.reductions.extend(_map_sets(guest, host))
+    draft.next_number += guest.draft.next_number
+    return Built(
+        draft,
+        stores,
+        {**host.reads, **guest.reads},
+        {**host.overwrites, **guest.overwrites},
+        {**host.waits, **guest.waits},
+        [*host.writes, *guest.writes],
+    )
+
+
+def _positions(kernel: Built) -> list[frozenset[int]]:
+    """The reductions' outer ranges by place, comparable between kernels."""
+    places = {axis: i for i, axis in enumerate(kernel.draft.ranges)}
+    return [frozenset(places[a] for a in s if a in places) for s in kernel.draft.reductions]
+
+
+def _map_sets(guest: Built, host: Built) -> list[frozenset[UOp]]:
+    return [frozenset(host.draft.ranges[i] for i in s) for s in _positions(guest)]
+
+
+def _rename(guest: Built, host: Built) -> list[UOp]:
+    """The guest's stores over the host's ranges, its own reduce ranges renumbered."""
+    changes = dict(zip(guest.draft.ranges, host.draft.ranges, strict=True))
+    offset = host.draft.next_number
+    for node in UOp.sink(*guest.stores).toposort():
+        if node.op is Ops.RANGE and node not in changes:
+            number = tuple(n + offset for n in node.arg.number)
+            changes[node] = UOp.range(node.src[0], number, node.arg.kind)
+    return [store.substitute(changes) for store in guest.stores]
+
+
+def in_place_conflict(stores: list[UOp]) -> bool:
+    """Does any load touch a written storage at another element than the one being written?"""
+    places: dict[UOp, UOp] = {}
+    for store in stores:
+        memory, index = store.src[0].src[0], store.src[0].src[1]
+        if places.setdefault(memory, index) is not index:
+            return True
+    for node in UOp.sink(*stores).toposort():
+        if node.op is Ops.LOAD and node.src[0].op is Ops.INDEX:
+            memory, index = node.src[0].src[0], node.src[0].src[1]
+            if memory in places and places[memory] is not index:
+                return True
+    return False
+
+
+def volume_of(kernel: Built) -> int:
+    """How many elements each output of the kernel has."""
+    total = 1
+    for axis in kernel.draft.ranges:
+        total *= size_of(axis)
+    return total

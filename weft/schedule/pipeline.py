@@ -1,0 +1,161 @@
+"""The schedule: a tensor graph becomes an ordered list of kernels and the storages they use.
+
+What comes in: `SINK(values...)` over canonical BUFFERs (negative numbers) with variables unbound.
+What goes out: a `Schedule`. Sits between Tensor and codegen; its driver and cache are in engine/schedule.py.
+The one invariant: the passes depend on structure only, so equal graphs have equal schedules.
+
+    prepare -> find hazards -> survey -> decide -> build -> merge -> order -> number parameters
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from weft.schedule.build import Builder, Built
+from weft.schedule.decide import Decider, Plan, storage_of
+from weft.schedule.hazards import find_hazards
+from weft.schedule.merge import in_place_conflict, merge_kernels
+from weft.schedule.order import CycleError, all_dependencies, order_kernels
+from weft.schedule.parameters import Argument, number_parameters
+from weft.schedule.prepare import PrepareContext, prepare
+from weft.schedule.survey import Survey, max_elements
+from weft.uop.args import BufferArg
+from weft.uop.node import UOp
+from weft.uop.opset import Ops
+from weft.uop.rewrite import graph_rewrite
+
+
+@dataclass(frozen=True)
+class Item:
+    """One step: a kernel over arguments, or (kernel None) a transfer from the second to the first."""
+
+    kernel: UOp | None
+    arguments: tuple[Argument, ...]
+    device: Any
+    origin: tuple[str, int] | None = None
+
+
+@dataclass
+class Schedule:
+    """Steps in order; where each value asked for ends up; the storages made on the way."""
+
+    items: list[Item] = field(default_factory=list)
+    results: list[UOp | None] = field(default_factory=list)  # BUFFER of each value; None: no elements
+    made: list[UOp] = field(default_factory=list)  # canonical BUFFERs that are not inputs
+
+
+def make_schedule(sink: UOp, next_number: int, device: Any) -> Schedule:
+    """All passes. Repeated only when an in-place write turns out to need a value kept apart."""
+    context = PrepareContext(next_number, device)
+    sink = graph_rewrite(sink, prepare, ctx=context, name="prepare")
+    apart: set[UOp] = set()
+    for _ in range(1000):
+        attempt = _attempt(sink, apart, context)
+        if isinstance(attempt, Schedule):
+            return attempt
+        if attempt <= apart:
+            break
+        apart |= attempt
+    raise AssertionError("the writes of this graph cannot be ordered")
+
+
+def _attempt(sink: UOp, apart: set[UOp], context: PrepareContext) -> Schedule | set[UOp]:
+    """A schedule, or the values that have to be stored apart first."""
+    wanted = [_plain(value) for value in sink.src]
+    must_store = {v for v in wanted if not _is_state(v) and 0 not in v.shape}
+    order = list(sink.toposort())
+    separate = set(apart)
+    for node in order:
+        if node.op in (Ops.CONTIGUOUS, Ops.COPY):
+            separate.add(node)
+    must_store |= separate
+    hazards = find_hazards(order, must_store)
+    must_store |= hazards
+    separate |= hazards
+    empty = {n for n in order if n.op not in (Ops.STORE, Ops.SINK) and 0 in n.shape}
+    must_store -= empty
+    survey = Survey(sink, must_store)
+    survey.order = [n for n in survey.order if not _writes_nothing(n)]
+    plan = Decider(survey, must_store, separate, context.device).run()
+    number = context.next_number
+    homes: dict[UOp, UOp] = {}
+    for node, draft in plan.stored.items():
+        number -= 1
+        arg = BufferArg(number, max_elements(node.shape), draft.device)
+        homes[node] = UOp(Ops.BUFFER, node.dtype, (), arg)
+    kernels = _build_all(plan, homes)
+    conflicts = {
+        kernel.draft.root.src[1]
+        for kernel in kernels
+        if kernel.draft.root.op is Ops.STORE and in_place_conflict(kernel.stores)
+    }
+    if conflicts - apart:
+        return conflicts
+    try:
+        merged = merge_kernels(kernels)
+        ordered = order_kernels(merged, all_dependencies(merged))
+    except CycleError as cycle:
+        stuck = [k.draft.root for k in cycle.stuck if k.draft.root.op is Ops.STORE]
+        fresh = [root.src[1] for root in stuck if root.src[1] not in apart]
+        if not fresh:
+            raise
+        return {fresh[0]}
+    return _finish(wanted, ordered, homes)
+
+
+def _plain(value: UOp) -> UOp:
+    """A view that only reshapes is stored as what it reshapes."""
+    node = value
+    while node.op is Ops.RESHAPE and all(isinstance(s, int) for s in node.src[0].shape):
+        node = node.src[0]
+    return node
+
+
+def _is_state(node: UOp) -> bool:
+    return node.op in (Ops.BUFFER, Ops.AFTER)
+
+
+def _writes_nothing(node: UOp) -> bool:
+    return node.op is Ops.STORE and 0 in node.src[0].shape
+
+
+def _build_all(plan: Plan, homes: dict[UOp, UOp]) -> list[Built]:
+    kernels = []
+    for draft in sorted(plan.drafts, key=lambda d: d.position):
+        if draft.root.op is not Ops.COPY:
+            kernels.append(Builder(plan, homes, draft).run())
+            continue
+        built = Built(draft, [], writes=[draft.root])
+        source = _plain(draft.root.src[0])
+        if _is_state(source):
+            built.reads[source] = None
+        else:
+            built.waits[source] = None
+        kernels.append(built)
+    return kernels
+
+
+def _finish(wanted: list[UOp], ordered: list[Built], homes: dict[UOp, UOp]) -> Schedule:
+    schedule = Schedule()
+    for kernel in ordered:
+        root, device = kernel.draft.root, kernel.draft.device
+        if kernel.stores:
+            ast, arguments = number_parameters(kernel.stores)
+            schedule.items.append(Item(ast, arguments, device, root.origin))
+        else:
+            source = _plain(root.src[0])
+            memory = storage_of(source) if _is_state(source) else homes[source]
+            pair = (Argument(homes[root], 0, homes[root].arg.size), Argument(memory, 0, memory.arg.size))
+            schedule.items.append(Item(None, pair, device, root.origin))
+    for value in wanted:
+        if _is_state(value):
+            schedule.results.append(storage_of(value))
+        else:
+            schedule.results.append(homes.get(value))
+    seen: dict[UOp, None] = {}
+    for item in schedule.items:
+        for argument in item.arguments:
+            seen.setdefault(argument.memory)
+    schedule.made = list(seen)
+    return schedule

@@ -1,0 +1,196 @@
+"""Prepare a tensor graph for scheduling: what is only a wish or a convenience becomes plain graph.
+
+What comes in: the graph as the user built it. What goes out: the same values without DETACH, idle copies, states hidden
+under views, huge CATs, or reductions too long for one core.
+Where it sits: the first pass of the schedule.
+The one invariant: every value keeps its meaning; only sums may be taken in another order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from weft.dtype import dtypes
+from weft.helpers import prod
+from weft.knobs import SPLIT_REDUCEOP
+from weft.uop.args import BufferArg, ReduceArg
+from weft.uop.matcher import PatternMatcher
+from weft.uop.node import UOp
+from weft.uop.opset import GroupOp, Ops
+from weft.uop.pattern import UPat
+from weft.uop.rules.movement import movement as movement_rules
+from weft.uop.symbolic import symbolic_simple
+
+# sources of a CAT that are chosen between per element; more are written one after another
+INLINE_PIECES = 8
+# a reduction longer than this with fewer outputs than PARALLEL is split over the cores
+LONG_REDUCTION = 1 << 16
+PARALLEL_OUTPUTS = 64
+
+
+@dataclass
+class PrepareContext:
+    """Numbers for storage that the graph itself needs."""
+
+    next_number: int
+    device: Any
+
+    def new_buffer(self, device: Any, size: int, dtype: Any) -> UOp:
+        """Temporary storage of this schedule; canonical numbers are negative."""
+        self.next_number -= 1
+        return UOp(Ops.BUFFER, dtype, (), BufferArg(self.next_number, size, device or self.device))
+
+
+def drop_idle_copy(x: UOp) -> UOp | None:
+    """COPY(x on d, d) -> x; COPY(numbers, d) -> numbers: they are computed where they are used."""
+    source = x.src[0]
+    return source if source.device is None or source.device == x.arg else None
+
+
+def store_copied(x: UOp) -> UOp | None:
+    """COPY(expression) -> COPY(CONTIGUOUS(expression)): only memory can be transferred."""
+    source = x.src[0]
+    if source.op is Ops.CONTIGUOUS or is_whole_storage(source):
+        return None
+    return x.replace(src=(UOp(Ops.CONTIGUOUS, source.dtype, (source,)),))
+
+
+def is_whole_storage(node: UOp) -> bool:
+    """A storage seen whole and in order: reshapes of a BUFFER or of a state of one."""
+    while node.op is Ops.RESHAPE:
+        node = node.src[0]
+    return node.op in (Ops.BUFFER, Ops.AFTER)
+
+
+def drop_idle_contiguous(x: UOp) -> UOp | None:
+    """CONTIGUOUS(whole storage) -> the storage."""
+    return x.src[0] if is_whole_storage(x.src[0]) or x.src[0].op is Ops.CONTIGUOUS else None
+
+
+def sink_after(x: UOp) -> UOp | None:
+    """AFTER(view(s), effects) -> view(AFTER(s, effects)): a state belongs to the storage."""
+    view = x.src[0]
+    if len(x.src) == 1:
+        return view
+    if view.op not in GroupOp.Movement:
+        return None
+    state = view.src[0].after(*x.src[1:])
+    return view.with_src((state, *view.src[1:]))
+
+
+def reduce_nothing(x: UOp) -> UOp | None:
+    """Reduce over axes of size 1 -> the source; over no elements -> the neutral element."""
+    source = x.src[0]
+    if any(isinstance(s, int) and s == 0 for s in source.shape):
+        identity = x.dtype.min if x.arg.op is Ops.MAX else (0 if x.arg.op is Ops.ADD else 1)
+        return _filled(UOp.const(x.dtype, identity), x.shape)
+    axes = tuple(a for a in x.arg.axes if not (isinstance(source.shape[a], int) and source.shape[a] == 1))
+    if axes == x.arg.axes:
+        return None
+    return x.replace(arg=ReduceArg(x.arg.op, axes)) if axes else source
+
+
+def _filled(const: UOp, shape: tuple[Any, ...]) -> UOp:
+    if not shape:
+        return const
+    ones = const._mop(Ops.RESHAPE, (1,) * len(shape))
+    return ones._mop(Ops.EXPAND, shape)
+
+
+def reduce_constant(x: UOp) -> UOp | None:
+    """Sum of n equal numbers -> n * number; their maximum -> the number. Floats only where that is exact."""
+    const = x.src[0].base
+    if const.op is not Ops.CONST or any(u.op is Ops.PAD for u in _chain(x.src[0])):
+        return None
+    shape = x.src[0].shape
+    if not all(isinstance(s, int) for s in shape):
+        return None
+    count = prod(shape[a] for a in x.arg.axes)
+    if x.arg.op is Ops.ADD:
+        exact = const.arg * count
+        if dtypes.is_float(x.dtype) and (exact != x.dtype.const(exact) or abs(exact) > 1 << 20):
+            return None
+        return _filled(UOp.const(x.dtype, exact), x.shape)
+    return _filled(const, x.shape) if x.arg.op is Ops.MAX else None
+
+
+def _chain(node: UOp) -> list[UOp]:
+    chain = [node]
+    while chain[-1].op in GroupOp.Movement:
+        chain.append(chain[-1].src[0])
+    return chain
+
+
+def write_long_cat(ctx: PrepareContext, x: UOp) -> UOp | None:
+    """CAT of many sources -> each is written into its part of one storage."""
+    if len(x.src) <= INLINE_PIECES or not all(isinstance(s, int) for s in x.shape):
+        return None
+    if all(s.base.op is Ops.CONST for s in x.src):
+        return None
+    home = ctx.new_buffer(x.device, prod(x.shape), x.dtype)
+    whole = home._mop(Ops.RESHAPE, x.shape)
+    effects = []
+    start = 0
+    for source in x.src:
+        stop = start + source.shape[x.arg]
+        box = tuple((0, s) if a != x.arg else (start, stop) for a, s in enumerate(x.shape))
+        effects.append(UOp(Ops.STORE, dtypes.void, (whole._mop(Ops.SHRINK, box), source)))
+        start = stop
+    return home.after(*effects)._mop(Ops.RESHAPE, x.shape)
+
+
+def split_long_reduction(ctx: PrepareContext, x: UOp) -> UOp | None:
+    """Few outputs of a long reduction -> partial results on all cores, then a short reduction."""
+    shape = x.src[0].shape
+    if not SPLIT_REDUCEOP.value or x.tag == "part" or not all(isinstance(s, int) for s in shape):
+        return None
+    if x.src[0].base.op is Ops.CONST or x.src[0].device is None:
+        return None
+    length = prod(shape[a] for a in x.arg.axes)
+    if length < LONG_REDUCTION or prod(x.shape) >= PARALLEL_OUTPUTS:
+        return None
+    axis = max(x.arg.axes, key=lambda a: shape[a])
+    parts = _parts(shape[axis])
+    if parts is None:
+        return None
+    split = (*shape[:axis], parts, shape[axis] // parts, *shape[axis + 1 :])
+    moved = [a if a < axis else a + 1 for a in x.arg.axes]
+    inner = tuple(sorted(moved if axis not in moved else [a for a in moved if a != axis] + [axis + 1]))
+    partial = UOp(
+        Ops.REDUCE_AXIS,
+        x.dtype,
+        (x.src[0]._mop(Ops.RESHAPE, split),),
+        ReduceArg(x.arg.op, inner),
+        "part",
+    )
+    stored = UOp(Ops.CONTIGUOUS, x.dtype, (partial,))
+    whole = UOp(Ops.REDUCE_AXIS, x.dtype, (stored,), ReduceArg(x.arg.op, (axis,)), "part")
+    return whole._mop(Ops.RESHAPE, x.shape)
+
+
+def _parts(size: int) -> int | None:
+    """A divisor of the axis that gives each core several parts, preferring longer parts."""
+    for parts in (64, 32, 128, 16, 256, 48, 96, 60, 50, 40, 20, 100, 8):
+        if size % parts == 0 and size // parts >= 256:
+            return parts
+    return next((p for p in range(256, 7, -1) if size % p == 0 and size // p >= 64), None)
+
+
+prepare = (
+    PatternMatcher(
+        [
+            (UPat((Ops.DETACH, Ops.CONTIGUOUS_BACKWARD), name="x"), lambda x: x.src[0]),
+            (UPat(Ops.COPY, name="x"), drop_idle_copy),
+            (UPat(Ops.COPY, name="x"), store_copied),
+            (UPat(Ops.CONTIGUOUS, name="x"), drop_idle_contiguous),
+            (UPat(Ops.AFTER, name="x"), sink_after),
+            (UPat(Ops.REDUCE_AXIS, name="x"), reduce_nothing),
+            (UPat(Ops.REDUCE_AXIS, name="x"), reduce_constant),
+            (UPat(Ops.CAT, name="x"), write_long_cat),
+            (UPat(Ops.REDUCE_AXIS, name="x"), split_long_reduction),
+        ]
+    )
+    + movement_rules
+    + symbolic_simple
+)

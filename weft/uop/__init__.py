@@ -1,0 +1,1 @@
+"""The IR: the op table, the interned node, patterns, rewriting and simplification."""

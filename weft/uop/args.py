@@ -1,0 +1,99 @@
+"""Structured `arg`s: small frozen dataclasses, so that nobody has to remember tuple positions.
+
+What comes in: plain values. What goes out: hashable arguments of UOps.
+Where it sits: right after the op table; every stage builds and reads these.
+The one invariant: an arg is immutable and hashable, and holds no UOp (a UOp that matters is a source).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from weft.uop.opset import Ops
+
+
+class AxisType(Enum):
+    """How an axis runs."""
+
+    GLOBAL = auto()  # GPU grid
+    LOCAL = auto()  # GPU threads of a group
+    WARP = auto()  # lanes of a warp
+    THREAD = auto()  # split over CPU cores, outermost
+    LOOP = auto()  # an ordinary loop
+    GROUP_REDUCE = auto()  # a reduction shared by the threads of a group
+    REDUCE = auto()  # the loop of a reduction
+    UPCAST = auto()  # output axis written out in registers
+    UNROLL = auto()  # reduce axis written out
+    VECTOR = auto()  # lanes of a vector
+
+    __hash__ = object.__hash__
+
+
+@dataclass(frozen=True)
+class BufferArg:
+    """Storage: a number that no other storage has, how many elements, where."""
+
+    number: int
+    size: int
+    device: str | tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ParamArg:
+    """A kernel's buffer: its place among the parameters, and how many elements it has."""
+
+    slot: int
+    size: int
+
+
+@dataclass(frozen=True)
+class VariableArg:
+    """A run-time integer with inclusive bounds."""
+
+    name: str
+    lo: int
+    hi: int
+
+
+@dataclass(frozen=True)
+class RangeArg:
+    """An axis: a number that is unique inside its kernel (a tuple after splits) and its type."""
+
+    number: tuple[int, ...]
+    kind: AxisType
+
+
+@dataclass(frozen=True)
+class ReduceArg:
+    """Which op folds which axes (ascending)."""
+
+    op: Ops
+    axes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class StageArg:
+    """A staged value: its number in the kernel and the kind of memory that holds it."""
+
+    number: int
+    memory: str = "scratch"  # "scratch" on CPUs, "shared" on GPUs
+
+
+@dataclass(frozen=True)
+class LocalArg:
+    """Fast memory of a linear program: its number, elements, and kind."""
+
+    number: int
+    size: int
+    memory: str = "scratch"
+
+
+@dataclass(frozen=True)
+class KernelInfo:
+    """What a kernel is called and what was done to it; `estimates` are filled in by codegen."""
+
+    name: str = "kernel"
+    applied: tuple[object, ...] = ()
+    optimise: bool = True
+    origins: tuple[str, ...] = field(default=(), compare=False)

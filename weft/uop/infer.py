@@ -1,0 +1,128 @@
+"""Shape and device rules of every op: derived facts, computed from the sources' facts.
+
+What comes in: a node whose sources already know their facts. What goes out: its shape, its device.
+Where it sits: between the op table and the node, which calls these lazily and caches the answers.
+The one invariant: a rule reads sources' cached facts only; it never walks the graph.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.errors import DeviceError, ShapeError
+from weft.uop.opset import OPSET, Ops, Shape
+
+# a node is duck-typed here (op, dtype, src, arg, shape, device): this file sits above UOp
+ShapeTuple = tuple[Any, ...]
+
+
+def infer_shape(node: Any) -> ShapeTuple | None:
+    """The shape, or None for what has no value."""
+    rule = OPSET[node.op].shape
+    if rule is Shape.SCALAR:
+        return ()
+    if rule is Shape.ELEMENTWISE:
+        return _elementwise_shape(node)
+    if rule is Shape.SAME:
+        shape: ShapeTuple | None = node.src[0].shape
+        return shape
+    if rule is Shape.NONE:
+        return None
+    return _own_shape(node)
+
+
+def _elementwise_shape(node: Any) -> ShapeTuple:
+    shape: ShapeTuple = ()
+    for source in node.src:
+        other = source.shape
+        if not other or other is shape:
+            continue
+        if not shape:
+            shape = other
+        elif shape != other:
+            raise ShapeError(
+                f"{node.op.name} needs operands of one shape, found {shape} and {other}; "
+                "expand them first"
+            )
+    return shape
+
+
+def _own_shape(node: Any) -> ShapeTuple | None:
+    op = node.op
+    if op in (Ops.BUFFER, Ops.PARAM, Ops.LOCAL):
+        return (node.arg.size,)
+    if op is Ops.IOTA:
+        return (node.arg if node.arg is not None else node.src[0],)
+    if op in (Ops.RESHAPE, Ops.EXPAND):
+        return tuple(node.marg)
+    source: ShapeTuple = node.src[0].shape
+    if op is Ops.PERMUTE:
+        return tuple(source[axis] for axis in node.arg)
+    if op is Ops.FLIP:
+        return source
+    if op is Ops.STRIDE:
+        return tuple(
+            size if step == 1 else (size + step - 1) // step
+            for size, step in zip(source, node.arg, strict=True)
+        )
+    if op is Ops.PAD:
+        return tuple(
+            size if before == 0 and after == 0 else size + before + after
+            for size, (before, after) in zip(source, node.marg, strict=True)
+        )
+    if op is Ops.SHRINK:
+        return tuple(stop - start for start, stop in node.marg)
+    if op is Ops.REDUCE_AXIS:
+        return tuple(1 if axis in node.arg.axes else size for axis, size in enumerate(source))
+    if op is Ops.CAT:
+        total = sum((s.shape[node.arg] for s in node.src[1:]), node.src[0].shape[node.arg])
+        return (*source[: node.arg], total, *source[node.arg + 1 :])
+    if op is Ops.GATHER:
+        kept = tuple(size for axis, size in enumerate(source) if axis not in node.arg)
+        return (*node.src[1].shape, *kept)
+    if op is Ops.BITCAST:
+        return _bitcast_shape(node, source)
+    if op is Ops.STAGE:
+        size: Any = 1
+        for axis in node.src[1:]:
+            size = size * axis.src[0].arg
+        return (size,)
+    raise ShapeError(f"{op.name} has no shape rule")
+
+
+def _bitcast_shape(node: Any, source: ShapeTuple) -> ShapeTuple:
+    before, after = node.src[0].dtype.itemsize, node.dtype.itemsize
+    if before == after or not source:
+        return source
+    total = source[-1] * before
+    if total % after:
+        raise ShapeError(
+            f"bitcast from {node.src[0].dtype.name} to {node.dtype.name} needs a last axis whose "
+            f"bytes divide by {after}, found {source[-1]} elements of {before} bytes"
+        )
+    return (*source[:-1], total // after)
+
+
+Devices = str | tuple[str, ...] | None
+
+
+def infer_device(node: Any) -> Devices:
+    """Where the value lives: None for what is computed from numbers alone (M1, M3)."""
+    if node.op is Ops.BUFFER:
+        device: Devices = node.arg.device
+        return device
+    if node.op is Ops.COPY:
+        target: Devices = node.arg
+        return target
+    found: Devices = None
+    for source in node.src:
+        other = source.device
+        if other is None or other == found:
+            continue
+        if found is not None:
+            raise DeviceError(
+                f"{node.op.name} has operands on different devices, {found} and {other}; "
+                f'move one of them first: x.to("{found if isinstance(found, str) else found[0]}")'
+            )
+        found = other
+    return found

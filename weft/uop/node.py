@@ -1,0 +1,575 @@
+"""UOp, the one interned immutable node.
+
+What comes in: (op, dtype, src, arg, tag). What goes out: the one object with these contents.
+Where it sits: under everything; tensors, buffers, kernels, ranges and programs are all UOps.
+The one invariant: the same contents give the same object, so `is` is equality. The table holds weak references,
+derived facts are cached on the node, and nothing here recurses over the graph.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Union
+
+from weft.dtype import DType, dtypes, least_upper_dtype
+from weft.errors import ArgumentError, DTypeError
+from weft.helpers import prod
+from weft.mixin.arith import ArithMixin
+from weft.uop import bounds, evaluate
+from weft.uop.args import AxisType, BufferArg, KernelInfo, ParamArg, RangeArg, VariableArg
+from weft.uop.infer import Devices, infer_device, infer_shape
+from weft.uop.opset import OPSET, GroupOp, Ops, Shape, Typing
+
+sint = Union[int, "UOp"]
+
+_UNSET: Any = type("Unset", (), {"__repr__": lambda self: "UNSET"})()
+_lock = threading.Lock()
+
+
+class _Ref(weakref.ref["UOp"]):
+    """A table entry: knows its key, so that a dead node takes its entry along."""
+
+    __slots__ = ("key",)
+    key: tuple[Any, ...]
+
+
+_table: dict[tuple[Any, ...], _Ref] = {}
+
+
+def _forget(ref: _Ref) -> None:
+    # a new node may already live under the same key: only remove our own entry
+    if _table.get(ref.key) is ref:
+        del _table[ref.key]
+
+
+def live_uops() -> int:
+    """How many distinct nodes are alive."""
+    return len(_table)
+
+
+class UOp(ArithMixin):
+    """A node. Build with `UOp(op, dtype, src, arg, tag)` or the helpers below; never mutate one."""
+
+    __slots__ = (
+        "__weakref__",
+        "_bounds",
+        "_device",
+        "_key",
+        "_ranges",
+        "_shape",
+        "arg",
+        "dtype",
+        "op",
+        "origin",
+        "src",
+        "tag",
+    )
+    op: Ops
+    dtype: DType
+    src: tuple[UOp, ...]
+    arg: Any
+    tag: Any
+    origin: tuple[str, int] | None  # the user's source line; not part of the contents
+
+    def __new__(
+        cls,
+        op: Ops,
+        dtype: DType = dtypes.void,
+        src: tuple[UOp, ...] = (),
+        arg: Any = None,
+        tag: Any = None,
+    ) -> UOp:
+        key = (op, dtype, src, arg, tag)
+        ref = _table.get(key)
+        if ref is not None:
+            node = ref()
+            if node is not None:
+                return node
+        with _lock:
+            ref = _table.get(key)
+            if ref is not None:
+                node = ref()
+                if node is not None:
+                    return node
+            node = object.__new__(cls)
+            node.op, node.dtype, node.src, node.arg, node.tag = key
+            node.origin = None
+            node._shape = node._device = node._ranges = node._bounds = node._key = _UNSET
+            ref = _Ref(node, _forget)
+            ref.key = key
+            _table[key] = ref
+            return node
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        # everything happens in __new__: a node that was found must not be initialised again
+        pass
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (flatten_nodes(self),)
+
+    def __copy__(self) -> UOp:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> UOp:
+        return self
+
+    def __bool__(self) -> bool:
+        if self.op is Ops.CONST:
+            return bool(self.arg)
+        low, high = self.vmin, self.vmax
+        if low == high:
+            return bool(low)
+        raise ArgumentError(
+            f"the truth of {self.render()} is not known yet: it is between {low} and {high}"
+        )
+
+    def __int__(self) -> int:
+        return int(self._decided())
+
+    def __float__(self) -> float:
+        return float(self._decided())
+
+    def __index__(self) -> int:
+        return int(self._decided())
+
+    def _decided(self) -> Any:
+        if self.op is Ops.BIND:
+            return self.src[1].arg
+        low, high = self.vmin, self.vmax
+        if low != high:
+            raise ArgumentError(
+                f"{self.render()} has no single value: it is between {low} and {high}"
+            )
+        return low
+
+    def __repr__(self) -> str:
+        return f"UOp({self.op}, {self.dtype}, arg={self.arg!r}, {len(self.src)} src)"
+
+    # ------------------------------------------------------------ rebuilding
+    def replace(self, **changes: Any) -> UOp:
+        """The node with some of op, dtype, src, arg, tag changed."""
+        unknown = changes.keys() - {"op", "dtype", "src", "arg", "tag"}
+        if unknown:
+            raise ArgumentError(f"replace() takes op, dtype, src, arg, tag, not {sorted(unknown)}")
+        new = UOp(
+            changes.get("op", self.op),
+            changes.get("dtype", self.dtype),
+            changes.get("src", self.src),
+            changes.get("arg", self.arg),
+            changes.get("tag", self.tag),
+        )
+        if new.origin is None:
+            new.origin = self.origin
+        return new
+
+    def rtag(self, tag: Any = True) -> UOp:
+        """The node with another tag."""
+        return self.replace(tag=tag)
+
+    def with_src(self, src: tuple[UOp, ...]) -> UOp:
+        """The node with other sources: the hot path of every rewrite."""
+        new = UOp(self.op, self.dtype, src, self.arg, self.tag)
+        if new.origin is None:
+            new.origin = self.origin
+        return new
+
+    def substitute(self, changes: dict[UOp, UOp]) -> UOp:
+        """Every node that is a key of `changes` replaced by its value; values are not searched again."""
+        if not changes:
+            return self
+        done = dict(changes)
+        for node in self.toposort(gate=lambda x: x not in changes):
+            if node in done:
+                continue
+            src = tuple([done[s] for s in node.src])
+            done[node] = node if src == node.src else node.with_src(src)
+        return done[self]
+
+    # ------------------------------------------------------------ walking
+    def toposort(self, gate: Callable[[UOp], bool] | None = None) -> dict[UOp, None]:
+        """All nodes below and including this one, sources first. `gate` says whose sources to enter."""
+        order: dict[UOp, None] = {}
+        stack: list[tuple[UOp, bool]] = [(self, False)]
+        while stack:
+            node, ready = stack.pop()
+            if ready:
+                order[node] = None
+                continue
+            if node in order:
+                continue
+            stack.append((node, True))
+            if gate is None or gate(node):
+                for s in reversed(node.src):
+                    if s not in order:
+                        stack.append((s, False))
+        return order
+
+    @property
+    def backward_slice(self) -> dict[UOp, None]:
+        """All nodes this one is computed from, itself excluded."""
+        order = self.toposort()
+        del order[self]
+        return order
+
+    def _derive(self, slot: str, rule: Callable[[UOp], Any]) -> Any:
+        """Fill the cached fact `slot` of this node and of every source that lacks it."""
+        stack = [self]
+        while stack:
+            node = stack[-1]
+            if getattr(node, slot) is not _UNSET:
+                stack.pop()
+                continue
+            missing = [s for s in node.src if getattr(s, slot) is _UNSET]
+            if missing:
+                stack.extend(missing)
+                continue
+            setattr(node, slot, rule(node))
+            stack.pop()
+        return getattr(self, slot)
+
+    # ------------------------------------------------------------ derived facts
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """The shape; empty for scalars and for everything inside a kernel."""
+        shape = self._shape
+        if shape is _UNSET:
+            if OPSET[self.op].shape is Shape.SCALAR:
+                self._shape = shape = ()
+            else:
+                shape = self._derive("_shape", infer_shape)
+        if shape is None:
+            raise ArgumentError(f"{self.op.name} has no value, so it has no shape")
+        return shape  # type: ignore[no-any-return]
+
+    @property
+    def device(self) -> Devices:
+        """None, a device, or a tuple of devices."""
+        device = self._device
+        if device is _UNSET:
+            device = self._derive("_device", infer_device)
+        return device  # type: ignore[no-any-return]
+
+    @property
+    def ranges(self) -> frozenset[UOp]:
+        """The open axes this value depends on."""
+        ranges = self._ranges
+        if ranges is _UNSET:
+            ranges = self._derive("_ranges", _open_ranges)
+        return ranges  # type: ignore[no-any-return]
+
+    @property
+    def _min_max(self) -> tuple[Any, Any]:
+        found = self._bounds
+        if found is _UNSET:
+            found = self._derive("_bounds", bounds.min_max)
+        return found  # type: ignore[no-any-return]
+
+    @property
+    def vmin(self) -> Any:
+        """The least value it can have, as exactly as its sources' bounds allow."""
+        return self._min_max[0]
+
+    @property
+    def vmax(self) -> Any:
+        """The greatest value it can have."""
+        return self._min_max[1]
+
+    @property
+    def key(self) -> bytes:
+        """A hash of the contents that is the same in every process."""
+        key = self._key
+        if key is _UNSET:
+            key = self._derive("_key", _content_hash)
+        return key  # type: ignore[no-any-return]
+
+    @property
+    def size(self) -> sint:
+        """How many elements."""
+        return prod(self.shape)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def base(self) -> UOp:
+        """What this is a view of, movement ops taken off."""
+        node = self
+        while node.op in GroupOp.Movement:
+            node = node.src[0]
+        return node
+
+    @property
+    def marg(self) -> tuple[Any, ...]:
+        """A movement op's argument with its symbolic parts (kept as sources) put back."""
+        if len(self.src) == 1:
+            return self.arg  # type: ignore[no-any-return]
+        symbolic = iter(self.src[1:])
+
+        def fill(item: Any) -> Any:
+            if item is None:
+                return next(symbolic)
+            return tuple(fill(part) for part in item) if isinstance(item, tuple) else item
+
+        return tuple(fill(item) for item in self.arg)
+
+    def _mop(self, op: Ops, arg: tuple[Any, ...]) -> UOp:
+        """A movement op on this; symbolic parts of `arg` become sources (`marg` puts them back).
+
+        `x._mop(Ops.RESHAPE, (n, 4))` -> RESHAPE(x, n; arg=(None, 4))
+        """
+        symbolic: list[UOp] = []
+
+        def split(item: Any) -> Any:
+            if isinstance(item, (tuple, list)):
+                return tuple([split(part) for part in item])
+            if not isinstance(item, UOp):
+                return item
+            if item.op is Ops.CONST:
+                return item.arg
+            symbolic.append(item)
+            return None
+
+        plain = tuple([split(item) for item in arg])
+        return UOp(op, self.dtype, (self, *symbolic), plain)
+
+    # ------------------------------------------------------------ building
+    @staticmethod
+    def const(dtype: DType, value: Any) -> UOp:
+        """A number of a dtype (a vector dtype gives a vector of it)."""
+        if isinstance(value, UOp):
+            return value.cast(dtype)
+        if dtype.count > 1:
+            lane = UOp.const(dtype.scalar(), value)
+            return UOp(Ops.VECTORIZE, dtype, (lane,) * dtype.count)
+        return UOp(Ops.CONST, dtype, (), dtype.const(value))
+
+    def const_like(self, b: Any, dtype: DType | None = None) -> UOp:
+        """A constant of this node's dtype."""
+        return b if isinstance(b, UOp) else UOp.const(dtype or self.dtype, b)
+
+    @staticmethod
+    def variable(name: str, lo: int, hi: int, dtype: DType = dtypes.weakint) -> UOp:
+        """A run-time integer, lo <= value <= hi."""
+        if not isinstance(lo, int) or not isinstance(hi, int) or lo > hi:
+            raise ArgumentError(f"variable {name!r} needs ints lo <= hi, found {lo!r} and {hi!r}")
+        return UOp(Ops.VARIABLE, dtype, (), VariableArg(name, lo, hi))
+
+    def bind(self, value: int) -> UOp:
+        """The variable with a value for the next run."""
+        if self.op is not Ops.VARIABLE:
+            raise ArgumentError(f"only a Variable can be bound, not {self.op.name}")
+        if not isinstance(value, int) or not self.arg.lo <= value <= self.arg.hi:
+            raise ArgumentError(
+                f"{self.arg.name} takes an int from {self.arg.lo} to {self.arg.hi}, found {value!r}"
+            )
+        return UOp(Ops.BIND, self.dtype, (self, UOp.const(self.dtype, value)))
+
+    def unbind(self) -> tuple[UOp, int]:
+        """The variable and its value."""
+        if self.op is not Ops.BIND:
+            raise ArgumentError(f"only a bound Variable can be unbound, not {self.op.name}")
+        return self.src[0], self.src[1].arg
+
+    def unbind_all(self) -> tuple[UOp, dict[UOp, int]]:
+        """The same expression over free variables, and the values they had."""
+        values = {u.src[0]: u.src[1].arg for u in self.toposort() if u.op is Ops.BIND}
+        binds = {u: u.src[0] for u in self.toposort() if u.op is Ops.BIND}
+        return self.substitute(binds), values
+
+    def variables(self) -> list[UOp]:
+        """The variables in it, by name."""
+        found = {u for u in self.toposort() if u.op is Ops.VARIABLE}
+        return sorted(found, key=lambda u: u.arg.name)
+
+    @staticmethod
+    def range(
+        end: sint, number: int | tuple[int, ...], kind: AxisType = AxisType.LOOP
+    ) -> UOp:
+        """An axis of a kernel."""
+        size = end if isinstance(end, UOp) else UOp.const(dtypes.weakint, end)
+        numbers = (number,) if isinstance(number, int) else number
+        return UOp(Ops.RANGE, dtypes.weakint, (size,), RangeArg(numbers, kind))
+
+    @staticmethod
+    def param(slot: int, dtype: DType, size: int) -> UOp:
+        """A kernel's buffer."""
+        return UOp(Ops.PARAM, dtype, (), ParamArg(slot, size))
+
+    @staticmethod
+    def new_buffer(device: str | tuple[str, ...], size: int, dtype: DType) -> UOp:
+        """New storage (memory comes when it is first needed)."""
+        return UOp(Ops.BUFFER, dtype, (), BufferArg(next(_buffer_numbers), size, device))
+
+    def sink(self, *others: UOp, arg: KernelInfo | None = None) -> UOp:
+        """Several nodes as one."""
+        return UOp(Ops.SINK, dtypes.void, (self, *others), arg)
+
+    def index(self, idx: UOp, valid: UOp | None = None) -> UOp:
+        """The element `idx` of this memory, or none where `valid` is false."""
+        src = (self, idx) if valid is None else (self, idx, valid)
+        return UOp(Ops.INDEX, self.dtype, src)
+
+    def load(self) -> UOp:
+        """The value of an INDEX."""
+        return UOp(Ops.LOAD, self.dtype, (self,))
+
+    def store(self, value: UOp, *ranges: UOp) -> UOp:
+        """Write value to this place."""
+        return UOp(Ops.STORE, dtypes.void, (self, value, *ranges))
+
+    def after(self, *effects: UOp) -> UOp:
+        """This value once the effects happened."""
+        return UOp(Ops.AFTER, self.dtype, (self, *effects)) if effects else self
+
+    def reduce(self, op: Ops, *ranges: UOp) -> UOp:
+        """Fold over ranges of a kernel."""
+        return UOp(Ops.REDUCE, self.dtype, (self, *ranges), op)
+
+    def gep(self, lanes: int | tuple[int, ...]) -> UOp:
+        """Lanes of a vector."""
+        lanes = (lanes,) if isinstance(lanes, int) else lanes
+        scalar = self.dtype.scalar()
+        dtype = scalar if len(lanes) == 1 else scalar.vec(len(lanes))
+        return UOp(Ops.GEP, dtype, (self,), lanes)
+
+    def broadcast(self, count: int) -> UOp:
+        """The scalar in every lane of a vector."""
+        if count == 1 or self.dtype.count == count:
+            return self
+        return UOp(Ops.VECTORIZE, self.dtype.vec(count), (self,) * count)
+
+    def cast(self, dtype: DType) -> UOp:
+        """The value in another dtype (lane by lane for vectors)."""
+        target = dtype if dtype.count == self.dtype.count else dtype.scalar().vec(self.dtype.count)
+        if target is self.dtype:
+            return self
+        if self.op is Ops.CONST:
+            return UOp.const(target, evaluate.cast(self.arg, self.dtype, target))
+        return UOp(Ops.CAST, target, (self,))
+
+    def bitcast(self, dtype: DType) -> UOp:
+        """The same bits as another dtype."""
+        return self if dtype is self.dtype else UOp(Ops.BITCAST, dtype, (self,))
+
+    def where(self, x: Any, y: Any) -> UOp:
+        """x where this is true, else y."""
+        if not isinstance(x, UOp):
+            x = y.const_like(x) if isinstance(y, UOp) else UOp.const(dtypes.from_py(x), x)
+        return UOp(Ops.WHERE, x.dtype, (self, x, x.const_like(y)))
+
+    def alu(self, op: Ops, *src: Any) -> UOp:
+        """One elementwise op; numbers take this node's dtype, mixed dtypes their least upper bound."""
+        operands = (self, *[s if isinstance(s, UOp) else self.const_like(s) for s in src])
+        if op is Ops.WHERE:
+            return self.where(operands[1], operands[2])
+        dtype = operands[0].dtype
+        if any(s.dtype is not dtype for s in operands):
+            dtype = least_upper_dtype(*[s.dtype for s in operands])
+            operands = tuple([s.cast(dtype) for s in operands])
+        if OPSET[op].typing is Typing.COMPARE:
+            dtype = dtypes.bool if dtype.count == 1 else dtypes.bool.vec(dtype.count)
+        return UOp(op, dtype, operands)
+
+    def minimum(self, x: Any) -> UOp:
+        """min through max and the dtype's involution (there is no MIN op)."""
+        other = x if isinstance(x, UOp) else self.const_like(x)
+        return self.inverse().maximum(other.inverse()).inverse()
+
+    def inverse(self) -> UOp:
+        """The order-reversing involution: -x for floats, bitwise not for ints, not for bools."""
+        return self.neg() if dtypes.is_float(self.dtype.scalar()) else self.bitwise_not()
+
+    # ------------------------------------------------------------ simplifying and printing
+    def simplify(self) -> UOp:
+        """The same value, as plain as the rules can make it."""
+        return _simplifier[0](self) if _simplifier else self
+
+    def ssimplify(self) -> Any:
+        """`simplify`, and a Python number where it is one."""
+        simple = self.simplify()
+        return simple.arg if simple.op is Ops.CONST else simple
+
+    def render(self) -> str:
+        """An expression as Python-like text."""
+        return _printer[0](self) if _printer else repr(self)
+
+    def __str__(self) -> str:
+        return _printer[1](self) if len(_printer) > 1 else repr(self)
+
+
+_simplifier: list[Callable[[UOp], UOp]] = []
+_printer: list[Callable[[UOp], str]] = []
+
+
+def register_simplifier(simplify: Callable[[UOp], UOp]) -> None:
+    """The rules live above this file; they register here so that shapes can be simplified."""
+    _simplifier[:] = [simplify]
+
+
+def register_printer(expression: Callable[[UOp], str], graph: Callable[[UOp], str]) -> None:
+    """`render` and `print` are written above this file as well."""
+    _printer[:] = [expression, graph]
+
+
+def _count() -> Iterator[int]:
+    number = 0
+    while True:
+        yield number
+        number += 1
+
+
+_buffer_numbers = _count()
+_EMPTY: frozenset[UOp] = frozenset()
+
+
+def _open_ranges(node: UOp) -> frozenset[UOp]:
+    if node.op is Ops.RANGE:
+        return frozenset((node,)) | node.src[0]._ranges
+    found = _EMPTY
+    for s in node.src:
+        other = s._ranges
+        if other and other is not found and not other <= found:
+            found = found | other if found else other
+    closing = CLOSES.get(node.op)
+    if closing is not None and found:
+        found = found - frozenset(node.src[closing:])
+    return found
+
+
+# ops whose trailing sources are ranges that end there: from which source on
+CLOSES: dict[Ops, int] = {Ops.REDUCE: 1, Ops.STAGE: 1, Ops.STORE: 2, Ops.END: 0}
+
+
+def _content_hash(node: UOp) -> bytes:
+    text = repr((node.op.name, str(node.dtype), node.arg, node.tag))
+    digest = hashlib.sha256(text.encode())
+    for s in node.src:
+        digest.update(s._key)
+    return digest.digest()
+
+
+def flatten_nodes(node: UOp) -> list[tuple[Any, ...]]:
+    """The graph as a flat list of rows whose sources are positions: what pickle stores."""
+    order = {u: i for i, u in enumerate(node.toposort())}
+    return [(u.op.name, u.dtype, tuple(order[s] for s in u.src), u.arg, u.tag) for u in order]
+
+
+def _rebuild(rows: Iterable[tuple[Any, ...]]) -> UOp:
+    nodes: list[UOp] = []
+    for name, dtype, src, arg, tag in rows:
+        nodes.append(UOp(Ops[name], dtype, tuple(nodes[i] for i in src), arg, tag))
+    return nodes[-1]
+
+
+def check_dtype(value: Any, what: str) -> DType:
+    """`value` if it is a dtype, else an error that says so."""
+    if not isinstance(value, DType):
+        raise DTypeError(f"{what} needs a dtype such as dtypes.float32, found {value!r}")
+    return value
+
+
+Variable = UOp.variable

@@ -1,0 +1,400 @@
+"""THE op table: one row per op, for every stage from the first Tensor to the last instruction.
+
+What comes in: nothing. What goes out: `Ops` (the names), `OPSET` (the rows), `GroupOp` (sets of ops).
+Where it sits: everything that needs a fact about an op asks its row: arity, how dtype and shape follow from the
+sources, whether it commutes, what it gives at the edges. Completeness tests walk this table.
+The one invariant: an op that has no row does not exist.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+
+class Ops(Enum):
+    """Every op of the one IR; the meaning of each is in its row of `OPSET`."""
+
+    # leaves
+    CONST = auto()
+    VARIABLE = auto()
+    BIND = auto()
+    BUFFER = auto()
+    PARAM = auto()
+    IOTA = auto()
+    # movement
+    RESHAPE = auto()
+    PERMUTE = auto()
+    EXPAND = auto()
+    PAD = auto()
+    SHRINK = auto()
+    FLIP = auto()
+    STRIDE = auto()
+    # other tensor-level ops
+    CAT = auto()
+    GATHER = auto()
+    REDUCE_AXIS = auto()
+    CONTIGUOUS = auto()
+    CONTIGUOUS_BACKWARD = auto()
+    DETACH = auto()
+    COPY = auto()
+    ALLREDUCE = auto()
+    AFTER = auto()
+    # elementwise: unary
+    NEG = auto()
+    EXP2 = auto()
+    LOG2 = auto()
+    SIN = auto()
+    SQRT = auto()
+    TRUNC = auto()
+    # elementwise: binary
+    ADD = auto()
+    MUL = auto()
+    FDIV = auto()
+    IDIV = auto()
+    MOD = auto()
+    MAX = auto()
+    POW = auto()
+    CMPLT = auto()
+    CMPNE = auto()
+    CMPEQ = auto()
+    AND = auto()
+    OR = auto()
+    XOR = auto()
+    SHL = auto()
+    SHR = auto()
+    THREEFRY = auto()
+    # elementwise: ternary
+    WHERE = auto()
+    MULACC = auto()
+    # elementwise: types
+    CAST = auto()
+    BITCAST = auto()
+    # kernels: expressions over ranges
+    RANGE = auto()
+    SPECIAL = auto()
+    INDEX = auto()
+    LOAD = auto()
+    STORE = auto()
+    REDUCE = auto()
+    STAGE = auto()
+    # programs: what only a linear program has
+    LOCAL = auto()
+    ACC = auto()
+    ACC_SET = auto()
+    END = auto()
+    IF = auto()
+    ENDIF = auto()
+    BARRIER = auto()
+    VECTORIZE = auto()
+    GEP = auto()
+    WMMA = auto()
+    SINK = auto()
+
+    def __repr__(self) -> str:
+        return f"Ops.{self.name}"
+
+    __str__ = __repr__
+    # members are singletons, and hashing by identity is several times faster than Enum's own
+    __hash__ = object.__hash__
+
+
+class Shape(Enum):
+    """How an op's shape follows from its sources (`infer.py` holds the functions)."""
+
+    SCALAR = auto()  # ()
+    SAME = auto()  # the first source's
+    ELEMENTWISE = auto()  # all shaped sources agree; () operands broadcast
+    OWN = auto()  # a rule of the op's own
+    NONE = auto()  # has no value (effects, control)
+
+
+class Typing(Enum):
+    """How an op's dtype relates to its sources (`spec.py` checks it)."""
+
+    GIVEN = auto()  # by its creator
+    SAME = auto()  # the first source's
+    ALL_SAME = auto()  # every source's, all equal
+    COMPARE = auto()  # sources equal, result bool
+    WHERE = auto()  # (bool, T, T) -> T
+    SHIFT = auto()  # ints; both sources equal
+    VOID = auto()
+
+
+@dataclass(frozen=True)
+class OpRow:
+    """Everything that is a fact about one op."""
+
+    op: Ops
+    arity: int | tuple[int, int | None]  # number of sources, or (least, most)
+    shape: Shape
+    typing: Typing
+    meaning: str
+    total: str = ""  # what it gives where mathematics is silent
+    on: str = "any"  # which dtypes elementwise ops take: any, float, int, number, bits (int or bool)
+    commutative: bool = False
+    associative: bool = False
+    idempotent: bool = False
+    identity: float | None = None  # neutral element of a reduction with this op (MAX: dtype min)
+
+
+_ROWS = (
+    # ------------------------------------------------------------ leaves
+    OpRow(Ops.CONST, 0, Shape.SCALAR, Typing.GIVEN, "the number in arg"),
+    OpRow(Ops.VARIABLE, 0, Shape.SCALAR, Typing.GIVEN, "a run-time integer, arg VariableArg"),
+    OpRow(Ops.BIND, 2, Shape.SCALAR, Typing.SAME, "(VARIABLE, CONST): the variable with a value"),
+    OpRow(Ops.BUFFER, 0, Shape.OWN, Typing.GIVEN, "storage on a device, arg BufferArg"),
+    OpRow(Ops.PARAM, 0, Shape.OWN, Typing.GIVEN, "buffer number slot of a kernel, arg ParamArg"),
+    OpRow(Ops.IOTA, (0, 1), Shape.OWN, Typing.GIVEN, "0, 1, ... n-1; arg n, or None and src n"),
+    # ------------------------------------------------------------ movement
+    OpRow(Ops.RESHAPE, (1, None), Shape.OWN, Typing.SAME, "the same elements in another shape"),
+    OpRow(Ops.PERMUTE, 1, Shape.OWN, Typing.SAME, "axes in the order of arg"),
+    OpRow(Ops.EXPAND, (1, None), Shape.OWN, Typing.SAME, "axes of size 1 repeated to arg"),
+    OpRow(Ops.PAD, (1, None), Shape.OWN, Typing.SAME, "zeros around; arg ((before, after), ...)"),
+    OpRow(Ops.SHRINK, (1, None), Shape.OWN, Typing.SAME, "a box; arg ((start, stop), ...)"),
+    OpRow(Ops.FLIP, 1, Shape.OWN, Typing.SAME, "axes reversed; arg a bool per axis"),
+    OpRow(Ops.STRIDE, 1, Shape.OWN, Typing.SAME, "every arg[i]-th element of axis i, from the first"),
+    # ------------------------------------------------------------ other tensor-level ops
+    OpRow(Ops.CAT, (1, None), Shape.OWN, Typing.ALL_SAME, "sources one after another on axis arg"),
+    OpRow(
+        Ops.GATHER,
+        (2, None),
+        Shape.OWN,
+        Typing.SAME,
+        "(src, index...): arg axes of src are replaced by the indices' common shape, put first",
+        "negative indices wrap once; outside reads 0",
+    ),
+    OpRow(Ops.REDUCE_AXIS, 1, Shape.OWN, Typing.SAME, "arg ReduceArg; reduced axes keep size 1"),
+    OpRow(Ops.CONTIGUOUS, 1, Shape.SAME, Typing.SAME, "the same value, stored in row-major order"),
+    OpRow(Ops.CONTIGUOUS_BACKWARD, 1, Shape.SAME, Typing.SAME, "its gradient is stored"),
+    OpRow(Ops.DETACH, 1, Shape.SAME, Typing.SAME, "no gradient passes"),
+    OpRow(Ops.COPY, 1, Shape.SAME, Typing.SAME, "the value on the device named by arg"),
+    OpRow(Ops.ALLREDUCE, 1, Shape.SAME, Typing.SAME, "shards combined with op arg on every device"),
+    OpRow(Ops.AFTER, (1, None), Shape.SAME, Typing.SAME, "src[0] once the effects src[1:] happened"),
+    # ------------------------------------------------------------ elementwise: unary
+    OpRow(Ops.NEG, 1, Shape.ELEMENTWISE, Typing.SAME, "-x", "ints wrap", on="number"),
+    OpRow(Ops.EXP2, 1, Shape.ELEMENTWISE, Typing.SAME, "2**x", "overflow inf", on="float"),
+    OpRow(Ops.LOG2, 1, Shape.ELEMENTWISE, Typing.SAME, "log2(x)", "0: -inf; x<0: nan", on="float"),
+    OpRow(Ops.SIN, 1, Shape.ELEMENTWISE, Typing.SAME, "sin(x)", "inf: nan", on="float"),
+    OpRow(Ops.SQRT, 1, Shape.ELEMENTWISE, Typing.SAME, "square root", "x<0: nan", on="float"),
+    OpRow(Ops.TRUNC, 1, Shape.ELEMENTWISE, Typing.SAME, "towards zero", "-0.5: -0.0", on="float"),
+    # ------------------------------------------------------------ elementwise: binary
+    OpRow(
+        Ops.ADD,
+        2,
+        Shape.ELEMENTWISE,
+        Typing.ALL_SAME,
+        "x + y",
+        "ints wrap",
+        on="number",
+        commutative=True,
+        associative=True,
+        identity=0,
+    ),
+    OpRow(
+        Ops.MUL,
+        2,
+        Shape.ELEMENTWISE,
+        Typing.ALL_SAME,
+        "x * y",
+        "ints wrap",
+        on="number",
+        commutative=True,
+        associative=True,
+        identity=1,
+    ),
+    OpRow(Ops.FDIV, 2, Shape.ELEMENTWISE, Typing.ALL_SAME, "x / y", "as IEEE 754", on="float"),
+    OpRow(
+        Ops.IDIV,
+        2,
+        Shape.ELEMENTWISE,
+        Typing.ALL_SAME,
+        "floor(x / y), as Python's //",
+        "y=0: 0; least // -1 wraps",
+        on="int",
+    ),
+    OpRow(
+        Ops.MOD,
+        2,
+        Shape.ELEMENTWISE,
+        Typing.ALL_SAME,
+        "x - y*floor(x / y), as Python's %",
+        "y=0: 0",
+        on="int",
+    ),
+    OpRow(
+        Ops.MAX,
+        2,
+        Shape.ELEMENTWISE,
+        Typing.ALL_SAME,
+        "the greater",
+        "nan wins; max(-0.0, 0.0) is 0.0",
+        commutative=True,
+        associative=True,
+        idempotent=True,
+    ),
+    OpRow(Ops.POW, 2, Shape.ELEMENTWISE, Typing.ALL_SAME, "x**y", "as C's pow", on="float"),
+    OpRow(Ops.CMPLT, 2, Shape.ELEMENTWISE, Typing.COMPARE, "x < y", "nan: False"),
+    OpRow(Ops.CMPNE, 2, Shape.ELEMENTWISE, Typing.COMPARE, "x != y", "nan: True", commutative=True),
+    OpRow(Ops.CMPEQ, 2, Shape.ELEMENTWISE, Typing.COMPARE, "x == y", "nan: False", commutative=True),
+    OpRow(
+        Ops.AND,
+        2,
+        Shape.ELEMENTWISE,
+        Typing.ALL_SAME,
+        "bitwise and",
+        on="bits",
+        commutative=True,
+        associative=True,
+        idempotent=True,
+    ),
+    OpRow(
+        Ops.OR,
+        2,
+        Shape.ELEMENTWISE,
+        Typing.ALL_SAME,
+        "bitwise or",
+        on="bits",
+        commutative=True,
+        associative=True,
+        idempotent=True,
+    ),
+    OpRow(
+        Ops.XOR,
+        2,
+        Shape.ELEMENTWISE,
+        Typing.ALL_SAME,
+        "bitwise exclusive or",
+        on="bits",
+        commutative=True,
+        associative=True,
+    ),
+    OpRow(
+        Ops.SHL,
+        2,
+        Shape.ELEMENTWISE,
+        Typing.SHIFT,
+        "x << y, wrapping",
+        "y read as unsigned; y >= width: 0",
+        on="int",
+    ),
+    OpRow(
+        Ops.SHR,
+        2,
+        Shape.ELEMENTWISE,
+        Typing.SHIFT,
+        "x >> y, arithmetic for signed x",
+        "y read as unsigned; y >= width: 0, or -1 for negative x",
+        on="int",
+    ),
+    OpRow(
+        Ops.THREEFRY,
+        2,
+        Shape.ELEMENTWISE,
+        Typing.ALL_SAME,
+        "Threefry-2x32-20 of Random123: (counter, key) uint64 -> uint64; word 0 is the low half",
+        on="int",
+    ),
+    # ------------------------------------------------------------ elementwise: ternary and types
+    OpRow(Ops.WHERE, 3, Shape.ELEMENTWISE, Typing.WHERE, "y where c else z"),
+    OpRow(Ops.MULACC, 3, Shape.ELEMENTWISE, Typing.ALL_SAME, "x * y + z, once rounded", on="float"),
+    OpRow(
+        Ops.CAST,
+        1,
+        Shape.ELEMENTWISE,
+        Typing.GIVEN,
+        "the value in another dtype; floats round to nearest even, ints wrap",
+        "float to int saturates, nan: 0; to bool: x != 0",
+    ),
+    OpRow(Ops.BITCAST, 1, Shape.OWN, Typing.GIVEN, "the same bits; another size: the last axis"),
+    # ------------------------------------------------------------ kernels
+    OpRow(Ops.RANGE, 1, Shape.SCALAR, Typing.GIVEN, "(size,): an axis, 0 <= value < size; RangeArg"),
+    OpRow(Ops.SPECIAL, 1, Shape.SCALAR, Typing.GIVEN, "(size,): a hardware index named by arg"),
+    OpRow(
+        Ops.INDEX,
+        (2, 3),
+        Shape.SCALAR,
+        Typing.SAME,
+        "(memory, index[, valid]): an element, or where valid is false no element",
+    ),
+    OpRow(
+        Ops.LOAD,
+        (1, 2),
+        Shape.SCALAR,
+        Typing.GIVEN,
+        "(INDEX): its element; (ACC, when): the register's value at that point",
+        "invalid index: 0",
+    ),
+    OpRow(
+        Ops.STORE,
+        (2, None),
+        Shape.NONE,
+        Typing.VOID,
+        "(place, value, RANGE...): in kernels place is an INDEX and the ranges are closed; "
+        "in tensor graphs place is a view of a BUFFER",
+        "invalid index: nothing is written",
+    ),
+    OpRow(Ops.REDUCE, (1, None), Shape.SCALAR, Typing.SAME, "(value, RANGE...) with the op in arg"),
+    OpRow(
+        Ops.STAGE,
+        (1, None),
+        Shape.OWN,
+        Typing.SAME,
+        "(value, RANGE...): fast memory filled with value over the ranges, row-major; StageArg",
+    ),
+    # ------------------------------------------------------------ programs
+    OpRow(Ops.LOCAL, 0, Shape.OWN, Typing.GIVEN, "fast memory, arg LocalArg"),
+    OpRow(Ops.ACC, 1, Shape.SCALAR, Typing.SAME, "(initial value,): a register, arg its number"),
+    OpRow(Ops.ACC_SET, 2, Shape.NONE, Typing.VOID, "(ACC, value): the register's new value"),
+    OpRow(Ops.END, 1, Shape.NONE, Typing.VOID, "(RANGE,): the end of its loop"),
+    OpRow(Ops.IF, 1, Shape.NONE, Typing.VOID, "(condition,): up to ENDIF only if true"),
+    OpRow(Ops.ENDIF, 1, Shape.NONE, Typing.VOID, "(IF,)"),
+    OpRow(Ops.BARRIER, (0, None), Shape.NONE, Typing.VOID, "the group's threads wait for each other"),
+    OpRow(Ops.VECTORIZE, (1, None), Shape.SCALAR, Typing.GIVEN, "scalars as lanes of one vector"),
+    OpRow(Ops.GEP, 1, Shape.SCALAR, Typing.GIVEN, "the lanes in arg: a scalar if one, else a vector"),
+    OpRow(Ops.WMMA, 3, Shape.SCALAR, Typing.GIVEN, "(A, B, C) fragments: A @ B + C, arg the fragment"),
+    OpRow(Ops.SINK, (0, None), Shape.NONE, Typing.VOID, "keeps its sources together; arg KernelInfo"),
+)
+
+OPSET: dict[Ops, OpRow] = {row.op: row for row in _ROWS}
+
+
+class GroupOp:
+    """Sets of ops, for patterns and tests."""
+
+    Unary = frozenset({Ops.NEG, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.SQRT, Ops.TRUNC})
+    Binary = frozenset(
+        {
+            Ops.ADD,
+            Ops.MUL,
+            Ops.FDIV,
+            Ops.IDIV,
+            Ops.MOD,
+            Ops.MAX,
+            Ops.POW,
+            Ops.CMPLT,
+            Ops.CMPNE,
+            Ops.CMPEQ,
+            Ops.AND,
+            Ops.OR,
+            Ops.XOR,
+            Ops.SHL,
+            Ops.SHR,
+            Ops.THREEFRY,
+        }
+    )
+    Ternary = frozenset({Ops.WHERE, Ops.MULACC})
+    ALU = Unary | Binary | Ternary
+    Elementwise = ALU | {Ops.CAST, Ops.BITCAST}
+    Movement = frozenset(
+        {Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND, Ops.PAD, Ops.SHRINK, Ops.FLIP, Ops.STRIDE}
+    )
+    # movement whose result can be written through: every element of the view is one of the source
+    View = Movement - {Ops.PAD, Ops.EXPAND}
+    Comparison = frozenset({Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ})
+    Commutative = frozenset(row.op for row in _ROWS if row.commutative)
+    Associative = frozenset(row.op for row in _ROWS if row.associative)
+    Idempotent = frozenset(row.op for row in _ROWS if row.idempotent)
+    Reduce = frozenset({Ops.ADD, Ops.MUL, Ops.MAX})
+    Memory = frozenset({Ops.BUFFER, Ops.PARAM, Ops.LOCAL, Ops.STAGE})
+    All = frozenset(Ops)

@@ -1,0 +1,271 @@
+"""UPat, a pattern of nodes: the left-hand side of a rewrite rule.
+
+What comes in: ops, dtypes, sources, args, names, or an expression over other patterns (`UPat.var("x") * 1`).
+What goes out: an immutable description. It never looks at a node itself: `matcher.py` compiles it.
+Where it sits: between the node and the matcher.
+The one invariant: one name means one node, wherever it stands in the pattern.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection
+from types import EllipsisType
+from typing import Any, TypeAlias
+
+from weft.dtype import ConstFloat, DType
+from weft.errors import ArgumentError
+from weft.mixin.arith import ArithMixin
+from weft.uop.opset import OPSET, Ops
+
+OpsLike: TypeAlias = Ops | Collection[Ops] | None
+DTypeLike: TypeAlias = DType | Collection[DType] | None
+Location: TypeAlias = tuple[str, int]
+
+# Frames of these files are not where a pattern was written.
+_OWN_FILES = {__file__, sys.modules[ArithMixin.__module__].__file__}
+
+
+def caller_location() -> Location:
+    """File and line of the nearest caller that is not one of the pattern-building files."""
+    frame = sys._getframe(1)
+    while frame.f_code.co_filename in _OWN_FILES and frame.f_back is not None:
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno
+
+
+class UPat(ArithMixin):
+    """What a node must look like.
+
+    - `op`: the op, or a collection of them; None is any.
+    - `dtype`: the dtype, or a collection of them; a scalar dtype also stands for vectors of it.
+    - `src`: a tuple is matched place by place, a list in any order, a single pattern stands for every
+      source. A tuple's length must be the node's unless `allow_any_len`, which lets more follow.
+    - `arg`: equal to the node's (None is any); numbers by value and sign of zero.
+    - `tag`: equal to the node's; `...` (the default) is any, None is "untagged".
+    - `name`: the node is passed to the rule under that name. Names that come again must be the same node.
+
+    Operators build patterns as they build nodes, numbers become constants matched by value, and
+    commutative ops match in both orders.
+    """
+
+    __slots__ = (
+        "allow_any_len",
+        "alternatives",
+        "arg",
+        "dtype",
+        "is_repeat",
+        "is_unordered",
+        "location",
+        "name",
+        "op",
+        "src",
+        "tag",
+    )
+    op: frozenset[Ops] | None
+    dtype: frozenset[DType] | None
+    src: tuple[UPat, ...] | None
+    alternatives: tuple[UPat, ...]
+
+    def __init__(
+        self,
+        op: OpsLike = None,
+        dtype: DTypeLike = None,
+        src: tuple[UPat, ...] | list[UPat] | UPat | None = None,
+        arg: Any = None,
+        name: str | None = None,
+        allow_any_len: bool = False,
+        tag: Any = ...,
+    ) -> None:
+        self.op = frozenset((op,)) if isinstance(op, Ops) else _frozen(op)
+        self.dtype = frozenset((dtype,)) if isinstance(dtype, DType) else _frozen(dtype)
+        self.is_repeat = isinstance(src, UPat)
+        # one pattern repeated in a list is the same in any order
+        self.is_unordered = isinstance(src, list) and any(s is not src[0] for s in src)
+        self.src = (src,) if isinstance(src, UPat) else None if src is None else tuple(src)
+        self.arg = arg
+        self.name = name
+        self.allow_any_len = allow_any_len
+        self.tag: Any | EllipsisType = tag
+        self.alternatives = ()
+        self.location = caller_location()
+        self._check()
+
+    def _check(self) -> None:
+        for source in self.src or ():
+            if not isinstance(source, UPat):
+                raise ArgumentError(f"the sources of a pattern are UPats, found {source!r}")
+        if self.name is not None and (not self.name.isidentifier() or self.name == "ctx"):
+            raise ArgumentError(
+                f"{self.name!r} cannot be a pattern's name: a rule takes names as its parameters, "
+                "and ctx is the rewrite's own"
+            )
+        if self.allow_any_len and (self.is_unordered or self.is_repeat):
+            raise ArgumentError("allow_any_len goes with a tuple of sources: they are the first ones")
+
+    # ------------------------------------------------------------ leaves
+    @staticmethod
+    def var(name: str | None = None, dtype: DTypeLike = None) -> UPat:
+        """Any node."""
+        return UPat(dtype=dtype, name=name)
+
+    @staticmethod
+    def cvar(name: str | None = None, dtype: DTypeLike = None, vec: bool = False) -> UPat:
+        """Any constant; with `vec` also a vector of constants (a VECTORIZE, whose lanes are the src)."""
+        scalar = UPat(Ops.CONST, dtype, name=name)
+        if not vec:
+            return scalar
+        return UPat.any(scalar, UPat(Ops.VECTORIZE, dtype, UPat(Ops.CONST), name=name))
+
+    @staticmethod
+    def const(dtype: DTypeLike, value: Any) -> UPat:
+        """The constant of that value; 0 is not -0.0, and NaN is NaN."""
+        exact = ConstFloat(value) if isinstance(value, float) else value
+        return UPat(Ops.CONST, dtype, arg=exact)
+
+    @staticmethod
+    def any(*patterns: UPat) -> UPat:
+        """What one of the patterns matches; they are tried in order."""
+        if not patterns:
+            raise ArgumentError("UPat.any needs at least one pattern")
+        either = UPat()
+        either.alternatives = patterns
+        return either
+
+    # ------------------------------------------------------------ changing and wrapping
+    def named(self, name: str) -> UPat:
+        """The same pattern under a name."""
+        named = self._copy()
+        named.name = name
+        named._check()
+        return named
+
+    def _copy(self) -> UPat:
+        other = object.__new__(UPat)
+        for slot in UPat.__slots__:
+            setattr(other, slot, getattr(self, slot))
+        return other
+
+    def or_casted(self, name: str | None = None) -> UPat:
+        """This, or a CAST of it; `name` is the whole, cast included."""
+        either = UPat.any(self, UPat(Ops.CAST, src=(self,)))
+        return either if name is None else either.named(name)
+
+    def or_after(self, name: str | None = None) -> UPat:
+        """This, or AFTER of it; `name` is the whole."""
+        either = UPat.any(self, UPat(Ops.AFTER, src=(self,), allow_any_len=True))
+        return either if name is None else either.named(name)
+
+    def f(self, op: OpsLike, *others: UPat, **fields: Any) -> UPat:
+        """A node of that op whose first source this is; `fields` as of the constructor."""
+        return UPat(op, src=(self, *others), **fields)
+
+    def cast(self, dtype: DTypeLike = None, **fields: Any) -> UPat:
+        """A CAST of this."""
+        return self.f(Ops.CAST, dtype=dtype, **fields)
+
+    def bitcast(self, dtype: DTypeLike = None, **fields: Any) -> UPat:
+        """A BITCAST of this."""
+        return self.f(Ops.BITCAST, dtype=dtype, **fields)
+
+    def index(self, idx: UPat, valid: UPat | None = None, **fields: Any) -> UPat:
+        """An element of this memory. Without `valid` the INDEX has none."""
+        return self.f(Ops.INDEX, idx, *(() if valid is None else (valid,)), **fields)
+
+    def load(self, *others: UPat, **fields: Any) -> UPat:
+        """A LOAD from this place."""
+        return self.f(Ops.LOAD, *others, **fields)
+
+    def store(self, *others: UPat, **fields: Any) -> UPat:
+        """A STORE to this place; ranges may follow the value."""
+        return self.f(Ops.STORE, *others, **{"allow_any_len": True, **fields})
+
+    def reduce(self, *ranges: UPat, **fields: Any) -> UPat:
+        """A REDUCE of this value; without `ranges` over any number of them."""
+        return self.f(Ops.REDUCE, *ranges, **{"allow_any_len": not ranges, **fields})
+
+    def gep(self, lanes: int | tuple[int, ...] | None = None, **fields: Any) -> UPat:
+        """Lanes of this vector."""
+        lanes = (lanes,) if isinstance(lanes, int) else lanes
+        return self.f(Ops.GEP, arg=lanes, **fields)
+
+    def sink(self, *others: UPat, **fields: Any) -> UPat:
+        """A SINK of this."""
+        return self.f(Ops.SINK, *others, **fields)
+
+    # ------------------------------------------------------------ expressions
+    def const_like(self, b: Any, dtype: DType | None = None) -> UPat:
+        """A number as a pattern; a pattern stays."""
+        return b if isinstance(b, UPat) else UPat.const(dtype, b)
+
+    def alu(self, op: Ops, *src: Any) -> UPat:
+        """One elementwise op over this and others; both orders if it commutes."""
+        operands = (self, *[self.const_like(s) for s in src])
+        return UPat(op, src=list(operands) if OPSET[op].commutative else operands)
+
+    def where(self, x: Any, y: Any) -> UPat:
+        """x where this is true, else y."""
+        return self.alu(Ops.WHERE, x, y)
+
+    # A pattern does not know whether it stands for bools, ints or floats, so each of these is the
+    # one form named here; write the other forms with `UPat.any`.
+    def neg(self) -> UPat:
+        """NEG, of a number."""
+        return self.alu(Ops.NEG)
+
+    def bitwise_not(self) -> UPat:
+        """`x ^ -1`, of an int; of a bool it is `logical_not`."""
+        return self.alu(Ops.XOR, -1)
+
+    def _at_least(self, x: Any) -> UPat:
+        """`(x < y) == False`, of ints."""
+        return self.alu(Ops.CMPLT, x).logical_not()
+
+    # ------------------------------------------------------------ looking at it
+    def names(self) -> tuple[set[str], set[str]]:
+        """The names that every match binds, and the ones that only some do (inside `any`)."""
+        always: set[str] = set() if self.name is None else {self.name}
+        sometimes: set[str] = set()
+        for source in self.src or ():
+            below, maybe = source.names()
+            always |= below
+            sometimes |= maybe
+        if self.alternatives:
+            found = [pattern.names() for pattern in self.alternatives]
+            always |= set.intersection(*[below for below, _ in found])
+            sometimes = sometimes.union(*[below | maybe for below, maybe in found])
+        return always, sometimes - always
+
+    def __repr__(self) -> str:
+        if self.alternatives:
+            text = f"UPat.any({', '.join(map(repr, self.alternatives))})"
+            return text if self.name is None else f"{text}.named({self.name!r})"
+        fields = [
+            ("op", _listed(self.op, "Ops.")),
+            ("dtype", _listed(self.dtype, "dtypes.")),
+            ("src", self._src_text()),
+            ("arg", None if self.arg is None else repr(self.arg)),
+            ("name", None if self.name is None else repr(self.name)),
+            ("allow_any_len", "True" if self.allow_any_len else None),
+            ("tag", None if self.tag is ... else repr(self.tag)),
+        ]
+        return f"UPat({', '.join(f'{key}={text}' for key, text in fields if text is not None)})"
+
+    def _src_text(self) -> str | None:
+        if self.src is None:
+            return None
+        inner = ", ".join(map(repr, self.src))
+        if self.is_repeat:
+            return inner
+        return f"[{inner}]" if self.is_unordered else f"({inner}{',' * (len(self.src) == 1)})"
+
+
+def _frozen(items: Collection[Any] | None) -> frozenset[Any] | None:
+    return None if items is None else frozenset(items)
+
+
+def _listed(items: frozenset[Any] | None, prefix: str) -> str | None:
+    if items is None:
+        return None
+    names = sorted(f"{prefix}{item.name}" for item in items)
+    return names[0] if len(names) == 1 else f"({', '.join(names)})"

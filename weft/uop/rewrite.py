@@ -1,0 +1,246 @@
+"""graph_rewrite: a PatternMatcher applied to a whole graph until nothing matches any more.
+
+What comes in: a graph, rules, a context for the rules. What goes out: the rewritten graph, or with
+`graph_rewrite_map` what each node of the graph became.
+Where it sits: above the matcher; every pass of the scheduler and of codegen is a call of it.
+The one invariant: nothing recurses, and each version of a node is processed once, however often it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from weft.errors import ArgumentError, RewriteError
+from weft.knobs import TRACK_MATCH_STATS
+from weft.uop import trace
+from weft.uop.matcher import PatternMatcher, Rule
+from weft.uop.node import UOp
+
+Gate: TypeAlias = Callable[[UOp], bool]
+Rewriter: TypeAlias = Callable[[UOp, Any], Any]
+
+# One node replaced this often in a row, or this many replacements waiting for each other's sources: rules
+# that make ever larger or ever other nodes. Honest rule sets stay far below.
+REPLACEMENT_LIMIT = 1000
+NESTING_LIMIT = 100_000
+
+
+def graph_rewrite(
+    sink: UOp,
+    pm: PatternMatcher,
+    ctx: Any = None,
+    bottom_up: bool = False,
+    name: str | None = None,
+    bpm: PatternMatcher | None = None,
+    gate: Gate | None = None,
+) -> UOp:
+    """The graph after every rule of `pm` came to rest.
+
+    Sources come first: a node is offered to the rules when its sources are final, and what replaces it
+    is processed in turn, new sources included. With `bottom_up` a node is offered before its sources are
+    looked at, and once more if they changed. `bpm` holds rules for the way to the sources (as with
+    `bottom_up`) beside those of `pm` for the way back. `gate` says, as in `toposort`, whose sources to
+    enter; a node whose sources are not entered is still offered to the rules itself.
+    """
+    return _Rewrite(pm, ctx, bottom_up, name, bpm, gate).run(sink)[sink]
+
+
+def graph_rewrite_map(
+    sink: UOp,
+    pm: PatternMatcher,
+    ctx: Any = None,
+    bottom_up: bool = False,
+    name: str | None = None,
+    bpm: PatternMatcher | None = None,
+    gate: Gate | None = None,
+) -> dict[UOp, UOp]:
+    """What `graph_rewrite` makes of each node of the graph; nodes that stay are left out."""
+    results = _Rewrite(pm, ctx, bottom_up, name, bpm, gate).run(sink)
+    return {
+        node: results[node]
+        for node in sink.toposort(gate)
+        if results.get(node, node) is not node
+    }
+
+
+class _Rewrite:
+    """One run: what nodes became (`done`), and what they became but is not finished itself (`becomes`)."""
+
+    def __init__(
+        self,
+        pm: PatternMatcher,
+        ctx: Any,
+        bottom_up: bool,
+        name: str | None,
+        bpm: PatternMatcher | None,
+        gate: Gate | None,
+    ) -> None:
+        if bottom_up and bpm is not None:
+            raise ArgumentError("graph_rewrite takes bottom_up=True or bpm=, not both")
+        self.after: PatternMatcher | None = None if bottom_up else pm
+        self.before: PatternMatcher | None = pm if bottom_up else bpm
+        self.ctx = ctx
+        self.name = name or "rewrite"
+        self.gate = gate
+        self.done: dict[UOp, UOp] = {}
+        self.becomes: dict[UOp, UOp] = {}
+        # how many replacements in a row led to a node
+        self.steps: dict[UOp, int] = {}
+        self.nesting = 0
+
+    def run(self, root: UOp) -> dict[UOp, UOp]:
+        """`done`, with `root` and all it needed in it."""
+        watchers = list(trace.tracers)
+        for watcher in watchers:
+            watcher.start(self.name, root)
+        watched = bool(watchers) or TRACK_MATCH_STATS.value > 0
+        before, after = [
+            None if pm is None else self._watched(pm, watchers) if watched else pm.rewrite
+            for pm in (self.before, self.after)
+        ]
+        if before is None and after is not None:
+            self._walk_sources_first(root, after)
+        elif before is not None:
+            self._walk_both_ways(root, before, after)
+        for watcher in watchers:
+            watcher.finish(self.name, self.done[root])
+        return self.done
+
+    def _watched(self, pm: PatternMatcher, watchers: list[trace.Tracer]) -> Rewriter:
+        def seen(before: UOp, after: UOp, rule: Rule) -> None:
+            for watcher in watchers:
+                watcher.step(self.name, before, after, rule)
+
+        return lambda uop, ctx: pm.rewrite_watched(uop, ctx, seen)
+
+    def _walk_sources_first(self, root: UOp, rewrite: Rewriter) -> None:
+        done, becomes, ctx, gate = self.done, self.becomes, self.ctx, self.gate
+        stack = [root]
+        while stack:
+            node = stack[-1]
+            if node in done:
+                stack.pop()
+                continue
+            if node in becomes:
+                self._settle(node)
+                stack.pop()
+                continue
+            new = node
+            if gate is None or gate(node):
+                missing = [s for s in node.src if s not in done]
+                if missing:
+                    missing.reverse()
+                    stack.extend(missing)
+                    continue
+                src = tuple([done[s] for s in node.src])
+                if src != node.src:
+                    new = node.with_src(src)
+                    if new in done:
+                        done[node] = done[new]
+                        stack.pop()
+                        continue
+            result = rewrite(new, ctx)
+            if result is None or result is new:
+                done[node] = done[new] = new
+                stack.pop()
+            else:
+                self._replace(node, new, result)
+                stack.append(result)
+
+    def _walk_both_ways(self, root: UOp, before: Rewriter, after: Rewriter | None) -> None:
+        done, becomes, ctx, gate = self.done, self.becomes, self.ctx, self.gate
+        entered: set[UOp] = set()
+        stack = [root]
+        while stack:
+            node = stack[-1]
+            if node in done:
+                stack.pop()
+                continue
+            if node in becomes:
+                self._settle(node)
+                stack.pop()
+                continue
+            if node not in entered:
+                result = before(node, ctx)
+                if result is not None and result is not node:
+                    self._replace(node, node, result)
+                    stack.append(result)
+                    continue
+                entered.add(node)
+            if gate is None or gate(node):
+                missing = [s for s in node.src if s not in done]
+                if missing:
+                    missing.reverse()
+                    stack.extend(missing)
+                    continue
+                src = tuple([done[s] for s in node.src])
+                if src != node.src:
+                    # new sources may be what a rule was waiting for: the node starts over
+                    new = node.with_src(src)
+                    becomes[node] = new
+                    self.nesting += 1
+                    stack.append(new)
+                    continue
+            result = after(node, ctx) if after is not None else None
+            if result is None or result is node:
+                done[node] = node
+                stack.pop()
+            else:
+                self._replace(node, node, result)
+                stack.append(result)
+
+    def _replace(self, node: UOp, new: UOp, result: Any) -> None:
+        """`new`, which is `node` with final sources, was replaced; `node` waits for the result's end."""
+        if not isinstance(result, UOp):
+            raise RewriteError(
+                f"{self._rule_for(new)} returned {result!r}, which is no UOp, for {new!r}"
+            )
+        if result.origin is None and result.src:
+            result.origin = new.origin
+        steps = self.steps.get(node, 0) + 1
+        self.steps[result] = max(steps, self.steps.get(result, 0))
+        self.becomes[node] = result
+        if new is not node:
+            self.becomes[new] = result
+        self.nesting += 1
+        if steps > REPLACEMENT_LIMIT or self.nesting > NESTING_LIMIT:
+            raise self._endless(node)
+
+    def _settle(self, node: UOp) -> None:
+        """The node's replacement is finished; if it is not, it is waiting for this very node."""
+        result = self.done.get(self.becomes[node])
+        if result is None:
+            raise self._endless(node)
+        self.done[node] = result
+        self.nesting -= 1
+
+    # ------------------------------------------------------------ errors
+    def _rule_for(self, node: UOp) -> str:
+        """The rule that replaces a node: found again by trying, as this is about to be an error."""
+        for pm in (self.before, self.after):
+            for rule in pm.candidates(node) if pm is not None else ():
+                try:
+                    if rule.compiled()(node, self.ctx) is not None:
+                        return str(rule)
+                except Exception:
+                    return str(rule)
+        return "the change of its sources"
+
+    def _endless(self, node: UOp) -> RewriteError:
+        """Names the rules that keep replacing: those of the last replacements that still wait."""
+        chain: list[UOp] = [node]
+        seen = {node}
+        while (following := self.becomes.get(chain[-1])) is not None and following not in seen:
+            chain.append(following)
+            seen.add(following)
+        waiting = [n for n in reversed(self.becomes) if n not in self.done]
+        rules: dict[str, UOp] = {}
+        for member in [*chain, *waiting[:50]]:
+            if member in self.becomes:
+                rules.setdefault(self._rule_for(member), member)
+        listed = "\n".join(f"  {rule}, for example on {example!r}" for rule, example in rules.items())
+        return RewriteError(
+            f"the rewrite {self.name!r} does not come to rest: these rules undo each other or feed "
+            f"themselves\n{listed}"
+        )

@@ -1,0 +1,1 @@
+"""Simplification rules, one topic a file."""
