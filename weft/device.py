@@ -599,7 +599,7 @@ class DeviceRegistry:
         with self._lock:
             if name in self._opened:
                 return self._opened[name]
-            device = _load_device_class(name, self.names)(name)
+            device = _create_device(name, self.names)
             self._opened[name] = device
             if DEBUG >= 1:
                 print(f"opened device {name} in process {os.getpid()}")
@@ -677,30 +677,23 @@ class DeviceRegistry:
                 yield name, None, str(error)
 
 
-def _load_device_class(name: str, known: Sequence[str]) -> Callable[[str], BaseDevice]:
-    """The class of a device, from the file that bears its name."""
+def _create_device(name: str, known: Sequence[str]) -> BaseDevice:
+    """A new device, from the file that bears its name."""
     kind = name.split(":")[0]
     if kind not in known:
         raise DeviceError(
             f"there is no device {kind} in this installation; it has {', '.join(known)}"
         )
-
-    def open_device(name: str) -> BaseDevice:
-        # Whatever stops a driver from loading is a reason not to use it, not a reason to crash.
-        try:
-            module = importlib.import_module(f"weft.runtime.ops_{kind.lower()}")
-            wanted = f"{kind}DEVICE"
-            found = [member for key, member in vars(module).items() if key.upper() == wanted]
-            device: BaseDevice = found[0](name)
-        except DeviceError:
-            raise
-        except IndexError:
-            raise DeviceError(f"runtime/ops_{kind.lower()}.py defines no {wanted}") from None
-        except Exception as error:
-            raise DeviceError(f"{name} does not open: {type(error).__name__}: {error}") from error
-        return device
-
-    return open_device
+    # Whatever stops a driver from loading is a reason not to use it, not a reason to crash.
+    try:
+        module = importlib.import_module(f"weft.runtime.ops_{kind.lower()}")
+        classes = {key.upper(): member for key, member in vars(module).items()}
+        device: BaseDevice = classes[f"{kind}DEVICE"](name)
+    except DeviceError:
+        raise
+    except Exception as error:
+        raise DeviceError(f"{name} does not open: {type(error).__name__}: {error}") from error
+    return device
 
 
 def enumerate_devices_str() -> Iterator[str]:

@@ -1,6 +1,6 @@
 """Tensor: what a user holds. A storage (its Cell) and the movement ops that make a view of it.
 
-In: Python numbers, lists, arrays, files; other tensors. Out: UOp graphs, and values when asked.
+In: Python numbers, lists, arrays; other tensors. Out: UOp graphs, and values when asked.
 Sits at the top of the compiler: everything below is reached through `realize`.
 Invariant: building an expression never computes. `tensor.uop` is its cell's value with the moves
 applied, so assigning to a storage is seen by every view of it.
@@ -8,22 +8,742 @@ applied, so assigning to a storage is seen by every view of it.
 
 from __future__ import annotations
 
+import builtins
 import os
+import pathlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar, Self
+from collections.abc import Iterator, Sequence
+from typing import Any, Self
 
-from weft.device import Device
+from weft.device import Buffer, Device
 from weft.dtype import (
     DType,
+    can_lossless_cast,
     dtypes,
     least_upper_dtype,
     strong_dtype,
     to_dtype,
+    to_numpy_dtype,
     weak_dtype,
 )
-from weft.engine import host, realize as engine
+from weft.engine import host
+from weft.engine import realize as engine
 from weft.engine.cell import Cell
-from weft.errors import ArgumentError, DeviceError, DTypeError, ShapeError
+from weft.engine.storage import buffer_of
+from weft.errors import ArgumentError, DataError, DeviceError, DTypeError, IndexingError, ShapeError
 from weft.helpers import prod
-from weft.knobs import Context
+from weft.knobs import TRAINING, Context
+from weft.mixin.dtype import NARROW_FLOATS
+from weft.mixin.movement import broadcast_shape
+from weft.mixin.reduce import ReduceMixin
+from weft.uop.args import ReduceArg
+from weft.uop.node import UOp
+from weft.uop.opset import OPSET, GroupOp, Ops, Typing
+
+Move = tuple[Ops, Any]
+Devices = str | tuple[str, ...] | None
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__))
+# what an op means on bools: they are the two-element algebra, not numbers
+_ON_BOOLS = {Ops.ADD: Ops.OR, Ops.MUL: Ops.AND}
+_TAKES = {
+    "float": (lambda dtype: dtype.kind == "float", "floats"),
+    "int": (lambda dtype: dtype.kind in ("int", "uint"), "ints"),
+    "number": (lambda dtype: dtype.kind != "bool", "numbers (for bools use logical_not() or ^)"),
+    "bits": (lambda dtype: dtype.kind in ("int", "uint", "bool"), "ints or bools"),
+}
+
+
+def is_numpy_ndarray(value: Any) -> bool:
+    """Whether it is a NumPy array, asked without importing NumPy.
+
+    >>> is_numpy_ndarray([1, 2])
+    False
+    """
+    return host.is_numpy(value) and hasattr(value, "tobytes")
+
+
+def _user_line() -> tuple[str, int] | None:
+    """Where the user's code is: the first frame outside this package."""
+    frame = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back  # type: ignore[assignment]
+    return None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+
+
+def apply_moves(value: UOp, moves: Sequence[Move], writing: bool = False) -> UOp:
+    """A view of a storage's value; to write through it, DETACH (which only reading knows) is left out."""
+    for op, arg in moves:
+        if op is not Ops.DETACH:
+            value = value._mop(op, arg)
+        elif not writing:
+            value = UOp(Ops.DETACH, value.dtype, (value,))
+    return value
+
+
+def _cast(node: UOp, dtype: DType) -> UOp:
+    """A cast; a weak constant that was only moved about becomes a constant of the dtype itself."""
+    if node.dtype is dtype:
+        return node
+    if node.op is not Ops.CONST and node.dtype in (dtypes.weakint, dtypes.weakfloat, dtypes.bool):
+        nodes = node.toposort()
+        if all(u.op in GroupOp.View or u.op in _CONSTANT_OPS for u in nodes):
+            done: dict[UOp, UOp] = {}
+            for u in nodes:
+                if u.op is Ops.CONST:
+                    done[u] = u.cast(dtype)
+                else:
+                    done[u] = UOp(u.op, dtype, tuple([done[s] for s in u.src]), u.arg, u.tag)
+            return done[node]
+    return node.cast(dtype)
+
+
+_CONSTANT_OPS = frozenset((Ops.CONST, Ops.EXPAND, Ops.PAD, Ops.CAT))
+
+
+class _TensorType(type):
+    """Gives the class itself the property `training`."""
+
+    @property
+    def training(cls) -> bool:
+        return bool(TRAINING)
+
+    @training.setter
+    def training(cls, value: bool) -> None:
+        TRAINING.value = int(value)
+
+
+class Tensor(ReduceMixin, metaclass=_TensorType):
+    """A multidimensional array whose values are computed when they are needed.
+
+    >>> (Tensor([1, 2, 3]) * 2).tolist()
+    [2, 4, 6]
+    """
+
+    __slots__ = ("__weakref__", "_cell", "_moves", "_source", "_uop", "grad", "requires_grad")
+    _cell: Cell
+    _moves: tuple[Move, ...]
+    # NumPy lets a Tensor handle `array + tensor` instead of looping over it
+    __array_priority__ = 1000
+
+    def __init__(
+        self,
+        data: Any = None,
+        device: Devices = None,
+        dtype: DType | str | None = None,
+        requires_grad: bool | None = None,
+    ) -> None:
+        """From None, a number, bytes, nested lists, an array, a Variable, a UOp or a Tensor.
+
+        >>> Tensor([[1, 2], [3, 4]]).shape
+        (2, 2)
+        """
+        chosen = None if dtype is None else to_dtype(dtype)
+        place = None if device is None else Device.canonicalize(device)  # type: ignore[arg-type]
+        self.grad: Tensor | None = None
+        self.requires_grad = requires_grad
+        self._moves = ()
+        self._source: UOp | None = None
+        if isinstance(data, Tensor):
+            other = data if chosen is None else data.cast(chosen)
+            other = other if place is None else other.to(place)
+            self._cell, self._moves = other._cell, other._moves
+            return
+        if isinstance(data, (bool, int, float)) and not host.is_numpy(data):
+            self._cell = Cell(host.number(data, place, chosen), pure=True)
+        elif isinstance(data, UOp):
+            value = data if chosen is None else _cast(data, chosen)
+            value = value if place is None or value.device == place else host.pin(value, place)
+            self._cell = Cell(value, pure=data.dtype in dtypes.weaks)
+        elif isinstance(data, pathlib.Path):
+            raise DataError(
+                f"cannot make a Tensor from the file {data} yet; read it first: "
+                "Tensor(path.read_bytes())"
+            )
+        else:
+            self._cell = Cell(host.from_host(data, place, chosen))
+
+    # ------------------------------------------------------------ the graph behind
+    @property
+    def uop(self) -> UOp:
+        """The expression this tensor stands for.
+
+        >>> Tensor(3.0).uop.op
+        Ops.CONST
+        """
+        value = self._cell.value
+        if self._source is not value:
+            self._uop: UOp = apply_moves(value, self._moves)
+            self._source = value
+        return self._uop
+
+    @classmethod
+    def _from_uop(cls, node: UOp, pure: bool = False) -> Self:
+        """A new storage with this value."""
+        if node.dtype in dtypes.weaks and not pure:
+            node = _cast(node, strong_dtype(node.dtype))
+        # asking now reports wrong shapes and devices where the user wrote them
+        node.shape  # noqa: B018
+        node.device  # noqa: B018
+        if node.origin is None:
+            node.origin = _user_line()
+        return cls._view_of(Cell(node, pure), ())
+
+    @classmethod
+    def _view_of(cls, cell: Cell, moves: tuple[Move, ...]) -> Self:
+        tensor = object.__new__(cls)
+        tensor._cell = cell
+        tensor._moves = moves
+        tensor._source = None
+        tensor.grad = None
+        tensor.requires_grad = None
+        return tensor
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """The sizes of the axes.
+
+        >>> Tensor([[1, 2, 3]]).shape
+        (1, 3)
+        """
+        return self.uop.shape
+
+    @property
+    def dtype(self) -> DType:  # type: ignore[override]
+        """The type of the elements.
+
+        >>> Tensor([1.0]).dtype
+        dtypes.float32
+        """
+        return self.uop.dtype
+
+    @property
+    def device(self) -> Devices:
+        """Where it lives; None for what is computed from numbers alone.
+
+        >>> Tensor(3.0).device is None
+        True
+        """
+        return self.uop.device
+
+    def __repr__(self) -> str:
+        state = "realized" if self._cell.is_realized else "lazy"
+        where = "" if self.device is None else f" on {self.device}"
+        return f"<Tensor {self.shape} {self.dtype}{where} ({state})>"
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    # ------------------------------------------------------------ the protocol of the families
+    def _mop(self, op: Ops, arg: Any) -> Self:
+        if op is Ops.PAD:
+            return self._from_uop(self.uop._mop(op, arg), self._cell.pure)
+        moves = self._moves
+        if moves and moves[-1][0] is op is Ops.RESHAPE:
+            moves = moves[:-1]
+        view = self._view_of(self._cell, (*moves, (op, arg)))
+        if view.uop.origin is None:
+            view.uop.origin = _user_line()
+        return view
+
+    def _cat(self, others: Sequence[Self], axis: int) -> Self:
+        parts = (self, *others)
+        dtype, pure = _promote(parts)
+        nodes = tuple([_cast(part.uop, dtype) for part in parts])
+        return self._from_uop(UOp(Ops.CAT, dtype, nodes, axis), pure)
+
+    def _reduce_axis(self, op: Ops, axes: tuple[int, ...]) -> Self:
+        if any(isinstance(self.shape[i], int) and self.shape[i] == 0 for i in axes):
+            shape = tuple(1 if i in axes else size for i, size in enumerate(self.shape))
+            start = UOp.const(self.dtype, OPSET[op].identity)
+            nothing = self._from_uop(start, self._cell.pure).expand(shape)
+            return nothing if self.device is None else nothing.to(self.device)
+        node = UOp(Ops.REDUCE_AXIS, self.dtype, (self.uop,), ReduceArg(op, axes))
+        return self._from_uop(node, self._cell.pure)
+
+    def _operand(self, x: Any) -> Self:
+        lifted = self._lift(x)
+        if isinstance(lifted, (bool, int, float)):
+            return self._from_uop(UOp.const(weak_dtype(lifted), lifted), pure=True)
+        return lifted
+
+    def _lift(self, x: Any) -> Any:
+        """An operand as a Tensor, or the number it is."""
+        if isinstance(x, Tensor):
+            return x
+        if host.is_numpy(x) and not isinstance(x, (bool, int, float)):
+            return type(self)(x, device=self.device)
+        if isinstance(x, (bool, int, float)):
+            return x
+        if isinstance(x, UOp):
+            return type(self)(x)
+        raise ArgumentError(
+            f"a Tensor can be combined with a Tensor, a number, a UOp or a NumPy array, not with a "
+            f"{type(x).__name__}; Tensor(...) makes one of a list"
+        )
+
+    def _constant(self, b: Any) -> Self:
+        return self._from_uop(UOp.const(self.dtype, b), pure=True)
+
+    def const_like(self, b: Any, dtype: DType | None = None) -> Self:
+        """A constant of this tensor's shape and dtype.
+
+        >>> Tensor([1, 2]).const_like(7).tolist()
+        [7, 7]
+        """
+        node = UOp.const(dtype or self.dtype, b)
+        return self._from_uop(node, pure=True).expand(self.shape)
+
+    def alu(self, op: Ops, *src: Any) -> Self:
+        """One elementwise op of the op table, with promotion and broadcast.
+
+        >>> from weft.uop.ops import Ops
+        >>> Tensor([1, 2]).alu(Ops.ADD, 3).tolist()
+        [4, 5]
+        """
+        if op is Ops.WHERE:
+            return self.where(*src)
+        operands = (self, *[self._lift(x) for x in src])
+        dtype, pure = _promote(operands)
+        if dtype is dtypes.bool:
+            op = _ON_BOOLS.get(op, op)
+            if op in (Ops.IDIV, Ops.MOD, Ops.SHL, Ops.SHR):
+                dtype = dtypes.default_int
+        row = OPSET[op]
+        if row.on != "any" and not _TAKES[row.on][0](dtype):
+            raise DTypeError(
+                f"{op.name} ({row.meaning}) takes {_TAKES[row.on][1]}, found {dtype}"
+            )
+        result = dtypes.bool if row.typing is Typing.COMPARE else dtype
+        return self._from_uop(UOp(op, result, _broadcast(operands, dtype)), pure)
+
+    def where(self, x: Any, y: Any) -> Self:
+        """x where this is true, else y.
+
+        >>> (Tensor([1, 2, 3]) > 1).where(Tensor([10, 20, 30]), 0).tolist()
+        [0, 20, 30]
+        """
+        choices = (self._lift(x), self._lift(y))
+        dtype, pure = _promote(choices)
+        condition = self.cast(dtypes.bool)
+        nodes = _broadcast((condition, *choices), dtype, first=dtypes.bool)
+        return self._from_uop(UOp(Ops.WHERE, dtype, nodes), pure and condition._cell.pure)
+
+    def cast(self, dtype: DType | str) -> Self:
+        """The values in another dtype.
+
+        >>> Tensor([1.7, 2.2]).cast(dtypes.int32).tolist()
+        [1, 2]
+        """
+        target = to_dtype(dtype)
+        if target is self.dtype:
+            return self
+        return self._from_uop(_cast(self.uop, target), self._cell.pure)
+
+    def bitcast(self, dtype: DType | str) -> Self:
+        """The same bits as another dtype; if it has another size, the last axis changes.
+
+        >>> Tensor([1.0]).bitcast(dtypes.int32).tolist()
+        [1065353216]
+        """
+        target = to_dtype(dtype)
+        if target is self.dtype:
+            return self
+        if self.dtype in dtypes.weaks:
+            return self.cast(strong_dtype(self.dtype)).bitcast(target)
+        if self.ndim == 0 and target.itemsize != self.dtype.itemsize:
+            raise DTypeError(
+                f"bitcast of a scalar from {self.dtype} to {target} needs types of one size"
+            )
+        return self._from_uop(self.uop.bitcast(target), self._cell.pure)
+
+    def __eq__(self, x: object) -> Self:  # type: ignore[override]
+        return self.eq(x)
+
+    def __ne__(self, x: object) -> Self:  # type: ignore[override]
+        return self.ne(x)
+
+    def __bool__(self) -> bool:
+        raise ArgumentError(
+            "the truth of a Tensor is not known before it is computed: use .item(), or where(), "
+            "any(), all() to stay in the graph"
+        )
+
+    def __len__(self) -> int:
+        if not self.ndim:
+            raise ArgumentError("a Tensor of shape () has no length")
+        return int(self.shape[0])
+
+    def __iter__(self) -> Iterator[Self]:
+        if not self.ndim:
+            raise ArgumentError("a Tensor of shape () cannot be iterated over")
+        return (self.split(1, 0)[i].squeeze(0) for i in range(len(self)))
+
+    # ------------------------------------------------------------ storage
+    @property
+    def _covers_storage(self) -> bool:
+        """Whether this is the whole storage in order, in whatever shape."""
+        return all(op in (Ops.RESHAPE, Ops.DETACH) for op, _ in self._moves)
+
+    def detach(self) -> Self:
+        """The same storage, through which no gradient passes.
+
+        >>> Tensor([1.0]).detach().tolist()
+        [1.0]
+        """
+        return self._view_of(self._cell, (*self._moves, (Ops.DETACH, None)))
+
+    def contiguous(self, **kwargs: Any) -> Self:
+        """The same values, stored in order; what is already so is returned as it is.
+
+        >>> Tensor([[1, 2], [3, 4]]).T.contiguous().tolist()
+        [[1, 3], [2, 4]]
+        """
+        cell = self._cell
+        stored = cell.storage is not None or cell.value.op is Ops.CONTIGUOUS
+        if cell.pure or (stored and self._covers_storage):
+            return self
+        node = self.uop
+        return self._from_uop(UOp(Ops.CONTIGUOUS, node.dtype, (node,)))
+
+    def contiguous_backward(self) -> Self:
+        """The same values; their gradient is stored.
+
+        >>> Tensor([1.0]).contiguous_backward().tolist()
+        [1.0]
+        """
+        node = self.uop
+        return self._from_uop(
+            UOp(Ops.CONTIGUOUS_BACKWARD, node.dtype, (node,)), self._cell.pure
+        )
+
+    def to(self, device: Devices) -> Self:
+        """The values on a device; None is the default one.
+
+        >>> Tensor([1, 2]).to(Device.DEFAULT).device == Device.DEFAULT
+        True
+        """
+        place = Device.canonicalize(device)  # type: ignore[arg-type]
+        if self.device == place:
+            return self
+        moved = self._from_uop(host.pin(self.uop, place), self._cell.pure)
+        moved.requires_grad = self.requires_grad
+        return moved
+
+    def to_(self, device: Devices) -> Self:
+        """This tensor itself moved to a device.
+
+        >>> Tensor([1, 2]).to_(Device.DEFAULT).device == Device.DEFAULT
+        True
+        """
+        return self.replace(self.to(device))
+
+    def replace(self, x: Tensor) -> Self:
+        """This tensor made another name of x, which must have its shape and dtype.
+
+        >>> Tensor([1, 2]).replace(Tensor([3, 4])).tolist()
+        [3, 4]
+        """
+        if x.shape != self.shape or x.dtype is not self.dtype:
+            raise ShapeError(
+                f"replace needs shape {self.shape} and {self.dtype}, found {x.shape} and {x.dtype}"
+            )
+        self._cell, self._moves, self._source = x._cell, x._moves, None
+        return self
+
+    def clone(self, device: Devices = None) -> Self:
+        """A copy with its own storage.
+
+        >>> a = Tensor([1, 2])
+        >>> b = a.clone()
+        >>> b += 1
+        >>> a.tolist(), b.tolist()
+        ([1, 2], [2, 3])
+        """
+        source = self.cast(host.storage_dtype(self.uop))
+        place = self.device if device is None else device
+        node = source.uop if place == source.device else host.pin(source.uop, place)
+        copy = self._from_uop(UOp(Ops.CONTIGUOUS, node.dtype, (node,)))
+        copy.requires_grad = self.requires_grad
+        return copy
+
+    def assign(self, x: Any) -> Self:
+        """New values in this storage, in place; every view of it sees them.
+
+        >>> a = Tensor.zeros(3)
+        >>> a.assign(Tensor([1.0, 2.0, 3.0])).tolist()
+        [1.0, 2.0, 3.0]
+        """
+        cell = self._cell
+        source = self._assignable(x)
+        if cell.own_storage is None and self._covers_storage:
+            # nothing is in memory of its own yet: the storage simply starts with the new value
+            cell.overwrite(source.reshape(cell.value.shape).contiguous().uop)
+            return self
+        self._refuse_shared_elements()
+        state = cell.value if cell.own_storage is not None else self._allocated(source)
+        place = apply_moves(state, self._moves, writing=True)
+        cell.overwrite(state.after(place.store(source.uop)))
+        if cell.value.origin is None:
+            cell.value.origin = _user_line()
+        return self
+
+    def __iadd__(self, x: Any) -> Self:  # type: ignore[misc]
+        return self.assign(self.add(x))
+
+    def __isub__(self, x: Any) -> Self:  # type: ignore[misc]
+        return self.assign(self.sub(x))
+
+    def __imul__(self, x: Any) -> Self:  # type: ignore[misc]
+        return self.assign(self.mul(x))
+
+    def __itruediv__(self, x: Any) -> Self:  # type: ignore[misc]
+        return self.assign(self.div(x))
+
+    def __ifloordiv__(self, x: Any) -> Self:  # type: ignore[misc]
+        return self.assign(self.idiv(x))
+
+    def __imod__(self, x: Any) -> Self:  # type: ignore[misc]
+        return self.assign(self.mod(x))
+
+    def __ipow__(self, x: Any) -> Self:  # type: ignore[misc]
+        return self.assign(self.pow(x))
+
+    def __iand__(self, x: Any) -> Self:  # type: ignore[misc]
+        return self.assign(self.bitwise_and(x))
+
+    def __ior__(self, x: Any) -> Self:  # type: ignore[misc]
+        return self.assign(self.bitwise_or(x))
+
+    def __ixor__(self, x: Any) -> Self:  # type: ignore[misc]
+        return self.assign(self.bitwise_xor(x))
+
+    def __ilshift__(self, x: Any) -> Self:  # type: ignore[misc]
+        return self.assign(self.lshift(x))
+
+    def __irshift__(self, x: Any) -> Self:  # type: ignore[misc]
+        return self.assign(self.rshift(x))
+
+    def __imatmul__(self, x: Any) -> Self:  # type: ignore[misc]
+        return self.assign(self.matmul(x))
+
+    def _assignable(self, x: Any) -> Tensor:
+        """x in this tensor's shape and dtype, or an error that says why it cannot be."""
+        source: Tensor = self._operand(x)
+        if source.device is not None and self.device not in (None, source.device):
+            raise DeviceError(
+                f"assign to a Tensor on {self.device} of one on {source.device}; move it first: "
+                f'x.to("{self.device}")'
+            )
+        target = self.dtype
+        if least_upper_dtype(target, source.dtype) is not target and not can_lossless_cast(
+            source.dtype, target
+        ):
+            weak = target in dtypes.weaks
+            if not weak:
+                raise DTypeError(
+                    f"assign to a Tensor of {target} of one of {source.dtype}, which it cannot hold;"
+                    f" cast it first: x.cast({target})"
+                )
+            target = source.dtype
+        if broadcast_shape(source.shape, self.shape) != self.shape:
+            raise ShapeError(
+                f"assign to a Tensor of shape {self.shape} of one of shape {source.shape}, which "
+                "does not broadcast to it"
+            )
+        return source.cast(strong_dtype(target)).expand(self.shape)
+
+    def _refuse_shared_elements(self) -> None:
+        for op, _ in self._moves:
+            if op is Ops.EXPAND:
+                raise ArgumentError(
+                    f"cannot assign to an expanded view of shape {self.shape}: several of its "
+                    "elements are one place in memory; use .contiguous() first"
+                )
+
+    def _allocated(self, source: Tensor) -> UOp:
+        """The state of this cell in new memory, filled with the value it has had so far."""
+        value = self._cell.value
+        device = value.device or source.device
+        dtype = strong_dtype(value.dtype)
+        buffer = UOp.new_buffer(Device.canonicalize(device), prod(value.shape), dtype)  # type: ignore[arg-type]
+        base = buffer.reshape(value.shape)
+        return base.after(base.store(_cast(value, dtype)))
+
+    # ------------------------------------------------------------ computing
+    def realize(self, *lst: Tensor, do_update_stats: bool = True) -> Self:
+        """Compute this tensor and the others now.
+
+        >>> Tensor([1, 2]).add(1).realize()
+        <Tensor (2,) dtypes.int32 on CPU (realized)>
+        """
+        cells = dict.fromkeys(tensor._cell for tensor in (self, *lst))
+        pending = [cell for cell in cells if not cell.pure and not cell.is_realized]
+        if pending:
+            engine.realize_cells(pending, Cell.live)
+        return self
+
+    def schedule(self, *lst: Tensor) -> Any:
+        """The kernels that would compute this tensor and the others, in order; nothing runs.
+
+        >>> len(Tensor([1, 2]).add(1).schedule())
+        1
+        """
+        cells = dict.fromkeys(tensor._cell for tensor in (self, *lst))
+        return engine.schedule_cells(
+            [cell for cell in cells if not cell.pure and not cell.is_realized]
+        )
+
+    def _stored(self) -> Self:
+        """This value in memory, as a whole storage in order."""
+        cell = self._cell
+        value = self
+        if cell.pure or (cell.storage is None and self.device is None and self._moves):
+            # constants stay constants: only what is asked for is computed, and given away
+            strong = _cast(self.uop, host.storage_dtype(self.uop))
+            value = self._view_of(Cell(UOp(Ops.CONTIGUOUS, strong.dtype, (strong,))), ())
+        return value.realize()
+
+    def _buffer(self) -> Buffer:
+        """The memory of this value, in order."""
+        stored = self._stored()
+        if not stored._covers_storage:
+            stored = stored.contiguous().realize()
+        storage = stored._cell.storage
+        if storage is None:
+            raise DeviceError(f"{self!r} was realized but has no memory")
+        return buffer_of(storage)
+
+    def _folded(self) -> Any:
+        """The one number that every element is, if that is known without computing; else None."""
+        node = self.uop.simplify()
+        while node.op in GroupOp.View or node.op in (Ops.EXPAND, Ops.COPY, Ops.CONTIGUOUS):
+            node = node.src[0]
+        if node.op is Ops.BIND:
+            return node.src[1].arg
+        return node.arg if node.op is Ops.CONST else None
+
+    def _readable(self) -> Tensor:
+        """This in a dtype that Python and NumPy can read."""
+        narrow = self.dtype in NARROW_FLOATS and self.dtype is not dtypes.float16
+        target = dtypes.float32 if narrow else host.storage_dtype(self.uop)
+        return self.cast(target)
+
+    def _concrete_shape(self) -> tuple[int, ...]:
+        sizes = []
+        for size in self.shape:
+            if isinstance(size, UOp):
+                bound = {u: u.src[1] for u in size.toposort() if u.op is Ops.BIND}
+                size = size.substitute(bound).ssimplify()
+            sizes.append(int(size))
+        return tuple(sizes)
+
+    def _bytes(self) -> memoryview:
+        """The bytes of the elements in order, without the device if every element is known."""
+        shape = self._concrete_shape()
+        number = self._folded()
+        if number is not None or prod(shape) == 0:
+            one = host.pack([0 if number is None else number], self.dtype)
+            return memoryview(one * prod(shape))
+        return self._buffer().as_memoryview()
+
+    def data(self) -> memoryview:
+        """The values as a memoryview with their shape.
+
+        >>> Tensor([[1, 2], [3, 4]]).data().tolist()
+        [[1, 2], [3, 4]]
+        """
+        source = self._readable()
+        shape = source._concrete_shape()
+        raw = source._bytes()
+        if prod(shape) == 0:
+            return raw.cast(source.dtype.fmt)  # type: ignore[call-overload, no-any-return]
+        return raw.cast("B").cast(source.dtype.fmt, shape)  # type: ignore[call-overload, no-any-return]
+
+    def tolist(self) -> Any:
+        """The values as nested lists.
+
+        >>> Tensor([[1, 2], [3, 4]]).tolist()
+        [[1, 2], [3, 4]]
+        """
+        source = self._readable()
+        return host.nest(host.unpack(source._bytes(), source.dtype), source._concrete_shape())
+
+    def item(self) -> Any:
+        """The one value of a tensor of one element.
+
+        >>> Tensor([1, 2]).sum().item()
+        3
+        """
+        if prod(self._concrete_shape()) != 1:
+            raise ShapeError(f"item() takes a Tensor of one element, found shape {self.shape}")
+        source = self._readable()
+        return host.unpack(source._bytes(), source.dtype)[0]
+
+    def numpy(self) -> Any:
+        """The values as a NumPy array; types that NumPy lacks come as float32.
+
+        >>> Tensor([[1, 2], [3, 4]]).numpy().sum()
+        np.int64(10)
+        """
+        import numpy
+
+        source = self._readable()
+        flat = numpy.frombuffer(source._bytes(), dtype=to_numpy_dtype(source.dtype))
+        array = flat.reshape(source._concrete_shape())
+        return array if array.flags.writeable else array.copy()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype)
+
+    # ------------------------------------------------------------ training
+    @property
+    def training(self) -> bool:
+        """Whether layers such as dropout train; set it on the class.
+
+        >>> Tensor.training
+        False
+        """
+        return bool(TRAINING)
+
+    @staticmethod
+    def train(mode: bool = True) -> Context:
+        """Training inside a `with` block or a decorated function.
+
+        >>> with Tensor.train():
+        ...     Tensor.training
+        True
+        """
+        return Context(TRAINING=int(mode))
+
+
+def _promote(operands: Sequence[Any]) -> tuple[DType, bool]:
+    """The dtype that operands meet in, and whether all are pure constants.
+
+    Numbers are weak. What is not a pure constant is data, and data is never weak.
+    """
+    pure = builtins.all(not isinstance(x, Tensor) or x._cell.pure for x in operands)
+    types = [x.dtype if isinstance(x, Tensor) else weak_dtype(x) for x in operands]
+    dtype = least_upper_dtype(*types)
+    return (dtype if pure else strong_dtype(dtype)), pure
+
+
+def _broadcast(
+    operands: Sequence[Any], dtype: DType, first: DType | None = None
+) -> tuple[UOp, ...]:
+    """The operands' nodes in one dtype and one shape; scalars stay scalars.
+
+    `first` is the dtype of the first operand where it differs (the condition of WHERE).
+    """
+    shapes = [x.shape for x in operands if isinstance(x, Tensor)]
+    shape = broadcast_shape(*shapes)
+    nodes = []
+    for position, x in enumerate(operands):
+        target = first if first is not None and position == 0 else dtype
+        if not isinstance(x, Tensor):
+            nodes.append(UOp.const(target, x))
+            continue
+        node = _cast(x.uop, target)
+        nodes.append(node if not x.shape or x.shape == shape else node.expand(shape))
+    return tuple(nodes)

@@ -113,7 +113,6 @@ def test_raw_shifts_and_divisions(dtype: DType) -> None:
         check(raw(Ops.SHL, 3), [dtype], lambda x: x << kind.type(3), lanes)
         check(raw(Ops.SHR, width - 1), [dtype], lambda x: x >> kind.type(width - 1), lanes)
         wide = np.int64 if dtype.kind == "int" else np.uint64
-        check(raw(Ops.IDIV, 7), [dtype], lambda x: np.trunc_divide(x), lanes) if False else None
         check(
             raw(Ops.MOD, 7),
             [dtype],

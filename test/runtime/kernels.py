@@ -1,6 +1,7 @@
 """Kernels written by hand in LLVM IR, in the form that the CPU's runtime calls.
 
-In: nothing. Out: IR text. Invariant: `void name(ptr args, i64 begin, i64 end)`, args in 8-byte slots.
+In: nothing. Out: IR text.
+Invariant: each is `void name(ptr args, i64 begin, i64 end)`, args in 8-byte slots.
 """
 
 # out[i] = a[i] + b[i] over the values of its variable, not parallel: called with (0, 1).

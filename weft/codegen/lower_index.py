@@ -32,8 +32,8 @@ def _lower_node(node: UOp, lowered: dict[UOp, UOp], index_dtype: DType) -> UOp:
         return node if src == node.src else node.with_src(src)
     if node.op is Ops.CAST and not is_weak:
         return src[0] if src[0].dtype is node.dtype else node.with_src(src)
-    if node.op in _TAKE_ANY_WIDTH and not is_weak:
-        return node.with_src(src)
+    if node.op in _PASS_ON:
+        return _lower_memory(node, src)
     count = node.dtype.count
     if node.op in _CHOOSE_OWN_WIDTH:
         width = _width([node], count, index_dtype)
@@ -45,7 +45,8 @@ def _lower_node(node: UOp, lowered: dict[UOp, UOp], index_dtype: DType) -> UOp:
         wider = any([s.dtype.scalar() is dtypes.int64 for s in src])
         width = dtypes.int64 if wider else _width([node, *weak], count, index_dtype)
     if node.op is Ops.CAST:
-        return src[0].cast(width)
+        target = width.vec(count)
+        return src[0] if src[0].dtype is target else UOp(Ops.CAST, target, src, None, node.tag)
     src = tuple(
         [
             new.cast(width) if old.dtype.scalar() is dtypes.weakint else new
@@ -57,12 +58,24 @@ def _lower_node(node: UOp, lowered: dict[UOp, UOp], index_dtype: DType) -> UOp:
     return UOp(node.op, width.vec(count) if is_weak else node.dtype, src, node.arg, node.tag)
 
 
-# ops with weakint sources and another result, where each source may keep the width it has
-_TAKE_ANY_WIDTH = frozenset({Ops.INDEX, Ops.LOAD, Ops.STORE, Ops.REDUCE, Ops.SINK, Ops.AFTER})
+# ops whose sources keep the widths they have; memory and registers of weakint are int64
+_PASS_ON = frozenset(
+    {Ops.INDEX, Ops.LOAD, Ops.STORE, Ops.REDUCE, Ops.SINK, Ops.AFTER, Ops.LOCAL}
+)
 # ops whose width follows from their own bounds; sources are cast to it
 _CHOOSE_OWN_WIDTH = frozenset(
     {Ops.CONST, Ops.VARIABLE, Ops.RANGE, Ops.SPECIAL, Ops.CAST, Ops.VECTORIZE, Ops.GEP, Ops.BIND}
 )
+
+
+def _lower_memory(node: UOp, src: tuple[UOp, ...]) -> UOp:
+    if node.op is Ops.STORE and node.src[1].dtype.scalar() is dtypes.weakint:
+        return node.with_src((src[0], src[1].cast(dtypes.int64), *src[2:]))
+    if node.dtype.scalar() is not dtypes.weakint:
+        return node.with_src(src)
+    if node.op is Ops.REDUCE:
+        src = (src[0].cast(dtypes.int64), *src[1:])
+    return UOp(node.op, dtypes.int64.vec(node.dtype.count), src, node.arg, node.tag)
 
 
 def _width(nodes: list[UOp], count: int, index_dtype: DType) -> DType:

@@ -22,36 +22,71 @@ class Cell:
     out of memory even when it is realized.
     """
 
-    __slots__ = ("__weakref__", "pure", "value", "version")
+    __slots__ = ("__weakref__", "_value", "pure", "version")
     live: ClassVar[weakref.WeakSet[Cell]] = weakref.WeakSet()
+    # Equal expressions are one node, so realizing may give two cells the same memory. That is fine
+    # until one of them is written: it then moves to memory of its own.
+    _owners: ClassVar[weakref.WeakKeyDictionary[UOp, weakref.ref[Cell]]] = (
+        weakref.WeakKeyDictionary()
+    )
+    _shared: ClassVar[weakref.WeakSet[UOp]] = weakref.WeakSet()
 
     def __init__(self, value: UOp, pure: bool = False) -> None:
-        self.value = value
         self.version = 0
         self.pure = pure
+        self.value = value
         Cell.live.add(self)
 
     def __repr__(self) -> str:
         return f"<Cell version {self.version} of {self.value!r}>"
 
+    @property
+    def value(self) -> UOp:
+        """What the whole storage holds."""
+        return self._value
+
+    @value.setter
+    def value(self, value: UOp) -> None:
+        self._value = value
+        storage = self.storage
+        if storage is None:
+            return
+        owner = Cell.owner_of(storage)
+        if owner is None:
+            Cell._owners[storage] = weakref.ref(self)
+        elif owner is not self:
+            Cell._shared.add(storage)
+
+    @staticmethod
+    def owner_of(storage: UOp) -> Cell | None:
+        """The first live cell whose memory this BUFFER is."""
+        found = Cell._owners.get(storage)
+        return None if found is None else found()
+
     def overwrite(self, value: UOp) -> None:
         """A new value in the same storage, seen by every view."""
+        self.pure = False
         self.value = value
         self.version += 1
-        self.pure = False
 
     @property
     def storage(self) -> UOp | None:
         """The BUFFER that holds the value, also when writes to it are pending; None if there is none."""
-        node = self.value
+        node = self._value
         while node.op in (Ops.RESHAPE, Ops.AFTER):
             node = node.src[0]
         return node if node.op is Ops.BUFFER else None
 
     @property
+    def own_storage(self) -> UOp | None:
+        """The BUFFER that holds the value and nobody else's; only that may be written in place."""
+        storage = self.storage
+        return None if storage is None or storage in Cell._shared else storage
+
+    @property
     def is_realized(self) -> bool:
         """Whether the value is in its memory already, with no write pending."""
-        node = self.value
-        while node.op is Ops.RESHAPE:
+        node = self._value
+        while node.op in (Ops.RESHAPE, Ops.SHRINK):
             node = node.src[0]
         return node.op is Ops.BUFFER

@@ -2,7 +2,8 @@
 
 What comes in: a class with the tiny protocol below. What goes out: Python's operators and their
 named forms. Where it sits: below both users; it imports no UOp.
-The one invariant: every operator ends in `alu(op, *operands)` of the class, which owns promotion and
+The one invariant: every operator ends in `alu(op, *operands)` of the class, which owns promotion
+and
 broadcast.
 """
 
@@ -207,7 +208,7 @@ class ArithMixin:
         """
         other = self._operand(x)
         left, right = self, other
-        if left.dtype is not right.dtype:
+        if left.dtype is not right.dtype and isinstance(left.dtype, DType):
             common = least_upper_dtype(left.dtype, right.dtype)
             left, right = left.cast(common), right.cast(common)
         return left.inverse().maximum(right.inverse()).inverse()
@@ -218,7 +219,7 @@ class ArithMixin:
         >>> Tensor([0, 5]).inverse().tolist()
         [-1, -6]
         """
-        return self.neg() if dtypes.is_float(self.dtype) else self.bitwise_not()
+        return self.neg() if _is_float(self.dtype) else self.bitwise_not()
 
     # ------------------------------------------------------------ bits
     def bitwise_and(self, x: Any, reverse: bool = False) -> Self:

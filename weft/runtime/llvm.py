@@ -64,6 +64,7 @@ class CPUFacts:
     vector_registers: int
     has_fma: bool
     has_half_conversion: bool
+    has_rounding: bool
     l1d_bytes: int
     l2_bytes: int
     l3_bytes: int
@@ -93,9 +94,10 @@ def _facts(cores: int) -> CPUFacts:
         features=features,
         vector_bytes=vector_bytes,
         vector_registers=vector_registers,
-        # Every 64-bit ARM has both from its first version on.
+        # Every 64-bit ARM has these from its first version on.
         has_fma=is_arm or "fma" in features,
         has_half_conversion=is_arm or "f16c" in features or "zfh" in features,
+        has_rounding=is_arm or "sse4.1" in features,
         l1d_bytes=caches[1],
         l2_bytes=caches[2],
         l3_bytes=caches[3],

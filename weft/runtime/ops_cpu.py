@@ -17,6 +17,8 @@ from collections.abc import Sequence
 
 from weft.device import BaseDevice, Buffer, Program
 from weft.errors import ArgumentError
+from weft.renderer.base import Target
+from weft.renderer.llvmir import LLVMRenderer
 from weft.runtime.llvm import CPUFacts, LLVMCompiler, load, target
 from weft.runtime.memory import HostAllocator
 from weft.runtime.pool import KernelFunction, pool
@@ -59,13 +61,34 @@ class CPUProgram(Program):
         return time.perf_counter() - start if wait else None
 
 
+def describe_target(facts: CPUFacts) -> Target:
+    """The host's CPU in codegen's terms."""
+    return Target(
+        name=facts.cpu,
+        cores=facts.cores,
+        vector_bytes=facts.vector_bytes,
+        vector_registers=facts.vector_registers,
+        has_fma=facts.has_fma,
+        l1=facts.l1d_bytes,
+        l2=facts.l2_bytes,
+        l3=facts.l3_bytes,
+        has_threads=True,
+        has_half_conversion=facts.has_half_conversion,
+        has_rounding=facts.has_rounding,
+        features=tuple(sorted(facts.features)),
+    )
+
+
 class CPUDevice(BaseDevice):
     """The host's processor."""
 
     is_host = True
 
     def __init__(self, name: str) -> None:
-        super().__init__(name, HostAllocator(name), _compiler)
+        super().__init__(name, HostAllocator(name), _compiler, self._create_renderer)
+
+    def _create_renderer(self) -> LLVMRenderer:
+        return LLVMRenderer(describe_target(self.facts))
 
     @property
     def arch(self) -> str:

@@ -1,8 +1,8 @@
-"""NULL: compiles and runs nothing, for measuring the compiler and for shapes too large to hold.
+"""NULL: compiles and runs nothing, for measuring weft itself and for shapes too large to hold.
 
 In: what any device gets. Out: programs that do nothing, memory that does not exist and reads as
-zeros. Opened by the registry, only when asked for. Text is compiled to its own bytes; a test or a
-benchmark that wants real compilation uses another device's renderer and compiler.
+zeros. Opened by the registry, only when asked for. Programs are optimised and printed for a machine
+that is the same everywhere, so that counts of ops and kernels can be compared.
 Invariant: counts memory like a real device, and takes none.
 """
 
@@ -12,6 +12,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.device import Allocator, BaseDevice, Buffer, Compiler, Program
+from weft.renderer.base import Target
+from weft.renderer.llvmir import LLVMRenderer
+
+_TARGET = Target(
+    name="null",
+    cores=4,
+    vector_bytes=32,
+    vector_registers=16,
+    has_fma=True,
+    has_threads=True,
+    has_half_conversion=True,
+)
 
 
 class NullAllocator(Allocator):
@@ -60,13 +72,17 @@ class NullProgram(Program):
         return 1e-6 if wait else None
 
 
+def _create_renderer() -> LLVMRenderer:
+    return LLVMRenderer(_TARGET)
+
+
 class NullDevice(BaseDevice):
     """A device that is not there."""
 
     executes = False
 
     def __init__(self, name: str) -> None:
-        super().__init__(name, NullAllocator(name), NullCompiler())
+        super().__init__(name, NullAllocator(name), NullCompiler(), _create_renderer)
 
     @property
     def arch(self) -> str:

@@ -1,8 +1,10 @@
 """Build each kernel's expression from the decisions.
 
-What comes in: the plan of `decide`. What goes out: for every draft a kernel over BUFFERs, `SINK(STORE(INDEX, value,
+What comes in: the plan of `decide`. What goes out: for every draft a kernel over BUFFERs,
+`SINK(STORE(INDEX, value,
 RANGE...) ...)`, and which states of which storages it reads.
-Where it sits: after decide, before order. Parameters are numbered later, when it is clear which kernels merge.
+Where it sits: after decide, before order. Parameters are numbered later, when it is clear which
+kernels merge.
 The one invariant: the same (value, element, condition) inside a kernel is built once.
 """
 
@@ -203,7 +205,9 @@ class Builder:
         ):
             size = node.src[0].shape[axis]
             position = value.cast(dtypes.weakint)
-            wrapped = position if position.vmin >= 0 else (position < 0).where(position + size, position)
+            wrapped = (
+                position if position.vmin >= 0 else (position < 0).where(position + size, position)
+            )
             ok = (wrapped >= 0) & (wrapped < size) if position.vmin < 0 else wrapped < size
             self.slots[place], self.slots[inside] = wrapped, ok
             found = ok if found is None else found & ok

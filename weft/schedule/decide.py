@@ -1,18 +1,26 @@
 """Decide, for every value of the graph, whether it is computed inside its consumers or stored.
 
-What comes in: a tensor graph (sources first) and the values that must be stored. What goes out: a `Plan`: the kernels
+What comes in: a tensor graph (sources first) and the values that must be stored. What goes out: a
+`Plan`: the kernels
 (drafts), each with its outputs, and for every reduction inside a kernel the ranges it runs over.
-Where it sits: the heart of the schedule. The graph is walked once, consumers before sources; each consumer says which
-elements of its sources it needs (a `Demand`), and a value that has heard from all its consumers is decided.
-The one invariant: a kernel reads only what kernels of smaller position store, so the kernel graph has no cycle.
+Where it sits: the heart of the schedule. The graph is walked once, consumers before sources; each
+consumer says which
+elements of its sources it needs (a `Demand`), and a value that has heard from all its consumers is
+decided.
+The one invariant: a kernel reads only what kernels of smaller position store, so the kernel graph
+has no cycle.
 
 The choice weighs memory traffic against repeated work:
 - one consumer, or all consumers want the same element: inline;
-- a reduction is inlined only where it is computed once per output element of its own (softmax, layernorm: its
+- a reduction is inlined only where it is computed once per output element of its own (softmax,
+layernorm: its
   value depends on outer ranges only), where enough rows remain to keep all cores busy;
-- a reduction with reuse (matmul, convolution) takes only elementwise consumers over exactly its own elements;
-- a value wanted by several kernels, or at several places, is recomputed if that is cheap and reads no more memory,
-  otherwise stored; if one of its consumers computes it over all its elements anyway, it becomes a second output there;
+- a reduction with reuse (matmul, convolution) takes only elementwise consumers over exactly its
+own elements;
+- a value wanted by several kernels, or at several places, is recomputed if that is cheap and reads
+no more memory,
+  otherwise stored; if one of its consumers computes it over all its elements anyway, it becomes a
+  second output there;
 - a kernel that has reached its budget of ops or buffers takes nothing more.
 """
 
@@ -37,7 +45,8 @@ BUFFER_BUDGET = 64
 SMALL_REDUCTION = 1 << 15
 # rows that must remain for a row-wise reduction to be fused
 PARALLEL_ROWS = 16
-# elementwise work (in units of one addition) that may be repeated for a second use in the same kernel ...
+# elementwise work (in units of one addition) that may be repeated for a second use in the same
+# kernel ...
 REPEAT_SAME_KERNEL = 64
 # ... or in another kernel
 REPEAT_OTHER_KERNEL = 12
@@ -99,7 +108,8 @@ class Decider:
         self._ask(value, Demand(draft, shape_index, None, frozenset(draft.ranges)))
 
     def _store(self, node: UOp) -> None:
-        """The value gets a kernel and storage of its own, or becomes a further output of a consumer."""
+        """The value gets a kernel and storage of its own, or becomes a further output of a
+        consumer."""
         host = self._host(node)
         if host is not None:
             draft, index = host
@@ -118,9 +128,10 @@ class Decider:
         self._inline(node, [Demand(draft, draft.index, None, frozenset(draft.ranges))])
 
     def _host(self, node: UOp) -> tuple[Draft, Index] | None:
-        """A consumer that computes every element of `node` anyway, and that all other consumers may wait for."""
+        """A consumer that computes every element of `node` anyway, and that all other consumers
+        may wait for."""
         demands = self.demands.get(node, ())
-        if not demands or node in self.separate or self.survey.leaf[node]:
+        if not demands or node in self.separate or node.op in GroupOp.Movement:
             return None
         if node not in self.must_store and len({id(d.draft) for d in demands}) == 1:
             # stored because its one consumer cannot take it
@@ -129,9 +140,7 @@ class Decider:
         draft = first.draft
         if draft.root.op in (Ops.STORE, Ops.COPY) or draft.device != self._device_of(node):
             return None
-        if draft.count >= OP_BUDGET or any(
-            d.key != first.key for d in demands if d.draft is draft
-        ):
+        if draft.count >= OP_BUDGET or any(d.key != first.key for d in demands if d.draft is draft):
             return None
         axes = [axis for axis in first.index if axis is not ZERO]
         covers = (
@@ -140,6 +149,8 @@ class Decider:
             and len(axes) == len(draft.ranges)
             and frozenset(axes) == first.loops
         )
+        if node.op is Ops.REDUCE_AXIS and not self._may_inline_reduction(node, [first]):
+            return None
         return (draft, first.index) if covers else None
 
     def _inline(self, node: UOp, demands: list[Demand]) -> None:
@@ -172,7 +183,8 @@ class Decider:
             self._ask(source, self._derived(demand, index, both(demand.valid, inside)))
 
     def _pass_on_gather(self, node: UOp, demand: Demand) -> None:
-        """The indices are wanted as they are; the source at places that stand for what they will hold."""
+        """The indices are wanted as they are; the source at places that stand for what they will
+        hold."""
         for source in node.src[1:]:
             self._ask(source, self._derived(demand, *gather_indices(node, demand)))
         slots = gather_slots(node, demand.index)
@@ -220,7 +232,10 @@ class Decider:
     def _may_inline(self, node: UOp, demands: list[Demand]) -> bool:
         if node.op is Ops.COPY:
             return False
-        if any(d.draft.device != self._device_of(node) for d in demands) and node.device is not None:
+        if (
+            any(d.draft.device != self._device_of(node) for d in demands)
+            and node.device is not None
+        ):
             return False
         if self.survey.constant[node]:
             return True
@@ -259,7 +274,8 @@ class Decider:
         return volume(depends & outer) >= PARALLEL_ROWS
 
     def _evaluations(self, node: UOp, demand: Demand) -> int:
-        """How often one use computes the value: hoisting takes it out of loops it does not depend on."""
+        """How often one use computes the value: hoisting takes it out of loops it does not depend
+        on."""
         depends, ranges = demand.depends, demand.draft.ranges
         if demand.loops <= frozenset(ranges):
             if self.survey.reduces[node]:
@@ -273,7 +289,8 @@ class Decider:
         survey = self.survey
         cost, elements = survey.cost[node], survey.elements[node]
         if any(d.inside for d in demands) and survey.own_cost(node) > 0:
-            # each element would be computed once per use in the tile: keep only what memory traffic pays for
+            # each element would be computed once per use in the tile: keep only what memory
+            # traffic pays for
             if survey.read_bytes[node] * 2 > elements * node.dtype.itemsize:
                 return False
         drafts = {id(d.draft) for d in demands}

@@ -1,8 +1,10 @@
 """What the scheduler knows about a kernel while it is being decided.
 
-What comes in: nothing. What goes out: `Draft` (a kernel to be), `Demand` (one use of a value inside it).
+What comes in: nothing. What goes out: `Draft` (a kernel to be), `Demand` (one use of a value
+inside it).
 Where it sits: shared by the passes decide, build and order.
-The one invariant: a demand is a value's element, named by index expressions over the draft's ranges.
+The one invariant: a demand is a value's element, named by index expressions over the draft's
+ranges.
 """
 
 from __future__ import annotations
@@ -61,7 +63,8 @@ class Draft:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Demand:
-    """One use of a value: in which kernel, which element, under which condition, inside which loops."""
+    """One use of a value: in which kernel, which element, under which condition, inside which
+    loops."""
 
     draft: Draft
     index: Index

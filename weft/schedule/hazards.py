@@ -1,7 +1,9 @@
 """Find values that must be stored before a storage they read is overwritten.
 
-What comes in: a tensor graph in order, sources first. What goes out: a set of values to store in kernels of their own.
-Where it sits: before decide. `y = t + 1; t.assign(t * 2); z = y + t` reads t before and after the write; one kernel
+What comes in: a tensor graph in order, sources first. What goes out: a set of values to store in
+kernels of their own.
+Where it sits: before decide. `y = t + 1; t.assign(t * 2); z = y + t` reads t before and after the
+write; one kernel
 cannot do both, so y is stored first (PyTorch would have computed it right there).
 The one invariant: no kernel both reads a state of a storage and depends on a later state of it.
 """

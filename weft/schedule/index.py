@@ -1,9 +1,11 @@
 """Movement as index arithmetic: where the element (i, j, ...) of a view is found in its source.
 
-What comes in: a movement node and the index expressions of one of its elements. What goes out: the index expressions
+What comes in: a movement node and the index expressions of one of its elements. What goes out: the
+index expressions
 of the source's element, and for PAD the condition under which there is one.
 Where it sits: under the scheduler's passes; movement ops never move data because of this file.
-The one invariant: an index that comes in inside the view's shape goes out inside the source's shape, or under a guard.
+The one invariant: an index that comes in inside the view's shape goes out inside the source's
+shape, or under a guard.
 """
 
 from __future__ import annotations
@@ -67,7 +69,8 @@ def unflatten_index(flat: UOp, shape: tuple[Any, ...]) -> Index:
 
 
 def reshape_index(idx: Index, shape: tuple[Any, ...], source: tuple[Any, ...]) -> Index:
-    """Element of `shape` -> element of `source`, group by group of axes with the same number of elements.
+    """Element of `shape` -> element of `source`, group by group of axes with the same number of
+    elements.
 
     (6, 4) seen as (2, 3, 4): the axis of 4 passes untouched, only 6 <-> (2, 3) costs arithmetic.
     """

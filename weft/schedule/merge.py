@@ -1,9 +1,12 @@
-"""Merge kernels that run over the same ranges and read the same data: several stores share one kernel.
+"""Merge kernels that run over the same ranges and read the same data: several stores share one
+kernel.
 
 What comes in: built kernels. What goes out: fewer built kernels.
-Where it sits: after build, before order. An Adam update of one parameter (parameter, first and second moment) and the
+Where it sits: after build, before order. An Adam update of one parameter (parameter, first and
+second moment) and the
 mean and variance of the same rows become one kernel each.
-The one invariant: merged kernels do not read each other's results, and where one overwrites what another reads, both
+The one invariant: merged kernels do not read each other's results, and where one overwrites what
+another reads, both
 touch the very same element at the same time.
 """
 
@@ -18,7 +21,8 @@ from weft.uop.opset import Ops
 
 
 def merge_kernels(kernels: list[Built]) -> list[Built]:
-    """Greedy, first fit, level by level; undone as a whole if it would make kernels wait for each other."""
+    """Greedy, first fit, level by level; undone as a whole if it would make kernels wait for each
+    other."""
     levels = data_levels(kernels)
     groups: dict[tuple[object, ...], list[Built]] = {}
     result: list[Built] = []
@@ -55,11 +59,7 @@ def _try_merge(host: Built, guest: Built) -> Built | None:
         return None
     if len(host.draft.buffers | guest.draft.buffers) > BUFFER_BUDGET // 2:
         return None
-    if any(
-        not (a <= b or b <= a)
-        for a in _positions(host)
-        for b in _positions(guest)
-    ):
+    if any(not (a <= b or b <= a) for a in _positions(host) for b in _positions(guest)):
         return None
     renamed = _rename(guest, host)
     stores = [*host.stores, *renamed]

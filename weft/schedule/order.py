@@ -1,8 +1,10 @@
 """Order the kernels: after what they read is written, before what they read is overwritten.
 
-What comes in: built kernels. What goes out: the same kernels in an order that keeps every dependency, and their levels.
+What comes in: built kernels. What goes out: the same kernels in an order that keeps every
+dependency, and their levels.
 Where it sits: after build and merge.
-The one invariant: a kernel never runs before the writer of what it reads, nor after the destroyer of it.
+The one invariant: a kernel never runs before the writer of what it reads, nor after the destroyer
+of it.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ def data_dependencies(kernels: list[Built]) -> dict[Built, set[Built]]:
 
 
 def data_levels(kernels: list[Built]) -> dict[Built, int]:
-    """The length of the longest chain of kernels before each one; equal levels do not read each other."""
+    """The length of the longest chain of kernels before each one; equal levels do not read each
+    other."""
     needs = data_dependencies(kernels)
     levels: dict[Built, int] = {}
     for kernel in order_kernels(kernels, needs):

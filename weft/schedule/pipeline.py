@@ -1,7 +1,8 @@
 """The schedule: a tensor graph becomes an ordered list of kernels and the storages they use.
 
 What comes in: `SINK(values...)` over canonical BUFFERs (negative numbers) with variables unbound.
-What goes out: a `Schedule`. Sits between Tensor and codegen; its driver and cache are in engine/schedule.py.
+What goes out: a `Schedule`. Sits between Tensor and codegen; its driver and cache are in
+engine/schedule.py.
 The one invariant: the passes depend on structure only, so equal graphs have equal schedules.
 
     prepare -> find hazards -> survey -> decide -> build -> merge -> order -> number parameters
@@ -28,7 +29,8 @@ from weft.uop.rewrite import graph_rewrite
 
 @dataclass(frozen=True)
 class Item:
-    """One step: a kernel over arguments, or (kernel None) a transfer from the second to the first."""
+    """One step: a kernel over arguments, or (kernel None) a transfer from the second to the
+    first."""
 
     kernel: UOp | None
     arguments: tuple[Argument, ...]
@@ -41,8 +43,10 @@ class Schedule:
     """Steps in order; where each value asked for ends up; the storages made on the way."""
 
     items: list[Item] = field(default_factory=list)
-    results: list[UOp | None] = field(default_factory=list)  # BUFFER of each value; None: no elements
-    made: list[UOp] = field(default_factory=list)  # canonical BUFFERs that are not inputs
+    results: list[UOp | None] = field(
+        default_factory=list
+    )  # BUFFER of each value; None: no elements
+    overwritten: list[UOp] = field(default_factory=list)  # BUFFERs that STOREs of the graph write
 
 
 def make_schedule(sink: UOp, next_number: int, device: Any) -> Schedule:
@@ -146,16 +150,20 @@ def _finish(wanted: list[UOp], ordered: list[Built], homes: dict[UOp, UOp]) -> S
         else:
             source = _plain(root.src[0])
             memory = storage_of(source) if _is_state(source) else homes[source]
-            pair = (Argument(homes[root], 0, homes[root].arg.size), Argument(memory, 0, memory.arg.size))
+            pair = (
+                Argument(homes[root], 0, homes[root].arg.size),
+                Argument(memory, 0, memory.arg.size),
+            )
             schedule.items.append(Item(None, pair, device, root.origin))
     for value in wanted:
         if _is_state(value):
             schedule.results.append(storage_of(value))
         else:
             schedule.results.append(homes.get(value))
-    seen: dict[UOp, None] = {}
-    for item in schedule.items:
-        for argument in item.arguments:
-            seen.setdefault(argument.memory)
-    schedule.made = list(seen)
+    written: dict[UOp, None] = {}
+    for kernel in ordered:
+        for node in kernel.writes:
+            if node.op is Ops.STORE:
+                written.setdefault(storage_of(node.src[0]))
+    schedule.overwritten = list(written)
     return schedule

@@ -1,6 +1,7 @@
 """Prepare a tensor graph for scheduling: what is only a wish or a convenience becomes plain graph.
 
-What comes in: the graph as the user built it. What goes out: the same values without DETACH, idle copies, states hidden
+What comes in: the graph as the user built it. What goes out: the same values without DETACH, idle
+copies, states hidden
 under views, huge CATs, or reductions too long for one core.
 Where it sits: the first pass of the schedule.
 The one invariant: every value keeps its meaning; only sums may be taken in another order.
@@ -85,7 +86,9 @@ def reduce_nothing(x: UOp) -> UOp | None:
     if any(isinstance(s, int) and s == 0 for s in source.shape):
         identity = x.dtype.min if x.arg.op is Ops.MAX else (0 if x.arg.op is Ops.ADD else 1)
         return _filled(UOp.const(x.dtype, identity), x.shape)
-    axes = tuple(a for a in x.arg.axes if not (isinstance(source.shape[a], int) and source.shape[a] == 1))
+    axes = tuple(
+        a for a in x.arg.axes if not (isinstance(source.shape[a], int) and source.shape[a] == 1)
+    )
     if axes == x.arg.axes:
         return None
     return x.replace(arg=ReduceArg(x.arg.op, axes)) if axes else source
@@ -99,7 +102,8 @@ def _filled(const: UOp, shape: tuple[Any, ...]) -> UOp:
 
 
 def reduce_constant(x: UOp) -> UOp | None:
-    """Sum of n equal numbers -> n * number; their maximum -> the number. Floats only where that is exact."""
+    """Sum of n equal numbers -> n * number; their maximum -> the number. Floats only where that is
+    exact."""
     const = x.src[0].base
     if const.op is not Ops.CONST or any(u.op is Ops.PAD for u in _chain(x.src[0])):
         return None
@@ -156,7 +160,9 @@ def split_long_reduction(ctx: PrepareContext, x: UOp) -> UOp | None:
         return None
     split = (*shape[:axis], parts, shape[axis] // parts, *shape[axis + 1 :])
     moved = [a if a < axis else a + 1 for a in x.arg.axes]
-    inner = tuple(sorted(moved if axis not in moved else [a for a in moved if a != axis] + [axis + 1]))
+    inner = tuple(
+        sorted(moved if axis not in moved else [a for a in moved if a != axis] + [axis + 1])
+    )
     partial = UOp(
         Ops.REDUCE_AXIS,
         x.dtype,

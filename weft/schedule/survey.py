@@ -1,4 +1,5 @@
-"""Survey a tensor graph: facts about every value that the decisions need, in one walk, sources first.
+"""Survey a tensor graph: facts about every value that the decisions need, in one walk, sources
+first.
 
 What comes in: the graph's SINK and the values that must be stored. What goes out: a `Survey`.
 Where it sits: before decide. The estimates assume that everything elementwise is computed in place.
@@ -22,14 +23,16 @@ _REUSE = 4
 
 
 class Survey:
-    """Facts by node: order, position, elements, cost, read_bytes, reduces, constant, leaf, heavy."""
+    """Facts by node: order, position, elements, cost, read_bytes, reduces, constant, leaf,
+    heavy."""
 
     def __init__(self, sink: UOp, must_store: set[UOp]) -> None:
         self.must_store = must_store
         depth: dict[UOp, int] = {}
         for node in sink.toposort():
             depth[node] = 1 + max((depth[s] for s in node.src), default=0)
-        # by depth: what comes later in the program comes later in the order, whatever path led to it
+        # by depth: what comes later in the program comes later in the order, whatever path led to
+        # it
         self.order: list[UOp] = sorted(depth, key=lambda node: depth[node])
         self.position = {node: i for i, node in enumerate(self.order)}
         self.elements: dict[UOp, int] = {}
@@ -81,7 +84,8 @@ class Survey:
                 self.heavy.add(node)
 
     def _is_constant(self, node: UOp, src: tuple[UOp, ...]) -> bool:
-        """Computed from numbers, variables and positions alone, without a reduction: never worth storing."""
+        """Computed from numbers, variables and positions alone, without a reduction: never worth
+        storing."""
         if node.op in (Ops.CONST, Ops.IOTA, Ops.VARIABLE, Ops.BIND):
             return True
         if node.op in (Ops.BUFFER, Ops.AFTER, Ops.REDUCE_AXIS, Ops.COPY, Ops.THREEFRY):

@@ -2,7 +2,8 @@
 
 What comes in: plain values. What goes out: hashable arguments of UOps.
 Where it sits: right after the op table; every stage builds and reads these.
-The one invariant: an arg is immutable and hashable, and holds no UOp (a UOp that matters is a source).
+The one invariant: an arg is immutable and hashable, and holds no UOp (a UOp that matters is a
+source).
 """
 
 from __future__ import annotations

@@ -1,21 +1,23 @@
 """A pattern as Python code: straight-line checks, loops only over orders that may be swapped.
 
-What comes in: a UPat and the function that wants its names. What goes out: a compiled function `(node, ctx)`
-that gives the first result of the wanted function that is not None.
+What comes in: a UPat and the function that wants its names. What goes out: a compiled function
+`(node, ctx)` that gives the first result of the wanted function that is not None.
 Where it sits: right under the matcher, which calls it for a rule when a node first could match.
-The one invariant: the root's op, dtype and number of sources were checked by the matcher's index already.
+The one invariant: the root's op, dtype and number of sources were checked by the matcher's index.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from itertools import permutations
+from types import CodeType
 from typing import Any, TypeAlias
 
 from weft.errors import ArgumentError
 from weft.uop.node import UOp
-from weft.uop.opset import Ops
+from weft.uop.opset import OPSET, Ops
 from weft.uop.pattern import UPat
 
 Compiled: TypeAlias = Callable[[UOp, Any], Any]
@@ -35,7 +37,7 @@ class Parameters:
             if not inspect.ismethod(function) and not code.co_kwonlyargcount:
                 # plain functions and lambdas, without the cost of inspect.signature
                 self.positional = code.co_varnames[: code.co_argcount]
-                defaults = function.__defaults__ or ()  # type: ignore[attr-defined]
+                defaults = function.__defaults__ or ()
                 self.has_default = set(self.positional[len(self.positional) - len(defaults) :])
                 self.keyword_only: tuple[str, ...] = ()
                 return
@@ -45,7 +47,7 @@ class Parameters:
         self.has_default = {p.name for p in found if p.default is not p.empty}
         self.accepts_all = any(p.kind is p.VAR_KEYWORD for p in found)
 
-    def check(self, pattern: UPat, what: str) -> None:
+    def check(self, pattern: UPat, what: object) -> None:
         """Every parameter without a default must be a name that each match binds."""
         always, sometimes = pattern.names()
         for name in (*self.positional, *self.keyword_only):
@@ -85,9 +87,7 @@ class _Writer:
         return f"v{self.variables}"
 
     def mention(self, item: Any) -> str:
-        """A name for an object in the code; small ints stand for themselves."""
-        if type(item) is int and abs(item) < 2**31:
-            return repr(item)
+        """A name for an object in the code; so rules of one form share their text, and its code."""
         name = f"k{len(self.scope)}"
         self.scope[name] = item
         return name
@@ -113,10 +113,15 @@ def compile_rule(pattern: UPat, function: Callable[..., Any], parameters: Parame
 
 
 def _build(writer: _Writer) -> Compiled:
-    # one file name for all: compiled rules come and go, and must not pile up in linecache
-    exec(compile("\n".join(writer.lines), "<weft rule>", "exec"), writer.scope)
+    exec(_code("\n".join(writer.lines)), writer.scope)
     built: Compiled = writer.scope["match"]
     return built
+
+
+@functools.cache
+def _code(text: str) -> CodeType:
+    """Python's compiler takes most of the time here, and half of all rules have a common form."""
+    return compile(text, "<weft rule>", "exec")
 
 
 Finish: TypeAlias = Callable[[dict[str, str], int], None]
@@ -212,7 +217,9 @@ def _emit_repeat(
     """Every source matches `pattern` and binds its names to the same nodes."""
     always, sometimes = pattern.names()
     if sometimes:
-        raise ArgumentError(f"a repeated pattern binds {sorted(sometimes)} only sometimes: {pattern}")
+        raise ArgumentError(
+            f"a repeated pattern binds {sorted(sometimes)} only sometimes: {pattern}"
+        )
     names = sorted(always)
     one, found, first = writer.variable(), writer.variable(), writer.variable()
     match_one = writer.mention(_compile_part(pattern, names))
@@ -251,7 +258,7 @@ def _compile_part(pattern: UPat, names: list[str]) -> Compiled:
 
 
 def _conditions(writer: _Writer, pattern: UPat, variable: str) -> list[tuple[str, str]]:
-    """The checks of one node alone: ("shape", text) for what the index knows of roots, or "content"."""
+    """The checks of one node alone: "shape" is what the index knows of roots, else "content"."""
     found: list[tuple[str, str]] = []
     if pattern.op is not None:
         found.append(("shape", _one_of(writer, pattern.op, f"{variable}.op")))
@@ -262,11 +269,9 @@ def _conditions(writer: _Writer, pattern: UPat, variable: str) -> list[tuple[str
         found.append(("shape", f"({same} or {dtype}.count > 1 and {lanes})"))
     if pattern.src is not None and not pattern.is_repeat:
         count = len(pattern.src)
-        if not pattern.allow_any_len:
-            # the op of most patterns says how many sources there are, but not of all
-            found.append(("shape", f"len({variable}.src) == {count}"))
-        elif count:
-            found.append(("shape", f"len({variable}.src) >= {count}"))
+        if not _count_is_known(pattern.op, count):
+            compare = ">=" if pattern.allow_any_len else "=="
+            found.append(("shape", f"len({variable}.src) {compare} {count}"))
     if pattern.arg is not None:
         value = pattern.arg
         equal = "is" if isinstance(value, Ops) else "=="
@@ -274,6 +279,11 @@ def _conditions(writer: _Writer, pattern: UPat, variable: str) -> list[tuple[str
     if pattern.tag is not ...:
         found.append(("content", f"{variable}.tag == {writer.mention(pattern.tag)}"))
     return found
+
+
+def _count_is_known(ops: frozenset[Ops] | None, count: int) -> bool:
+    """Whether every one of the ops has exactly so many sources by the op table."""
+    return ops is not None and all(OPSET[op].arity == count for op in ops)
 
 
 def _one_of(writer: _Writer, accepted: frozenset[Any], text: str) -> str:

@@ -14,7 +14,6 @@ import math
 import operator
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from fractions import Fraction
 from typing import Any
 
 from weft.dtype import FORMATS, ConstFloat, DType, PyConst, bitcast_value, convert, dtypes, truncate
@@ -36,10 +35,10 @@ def evaluate(
     >>> evaluate(Ops.MUL, dtypes.float32, 0.1, 1.0)
     0.10000000149011612
     """
+    function = function_for(op, dtype, None if src_dtypes is None else tuple(src_dtypes))
     count = OPSET[op].arity
     if len(values) != count:
         raise ArgumentError(f"{op.name} takes {count} values, found {len(values)}")
-    function = function_for(op, dtype, None if src_dtypes is None else tuple(src_dtypes))
     plain = [_plain(value) for value in values]
     if dtype.kind == "float" and OPSET[op].typing in (Typing.SAME, Typing.ALL_SAME):
         plain = [float(value) for value in plain]
@@ -314,27 +313,32 @@ def multiply_add(dtype: DType, x: float, y: float, z: float) -> Any:
         # A finite product may overflow in double; it must not meet an infinite z as an infinity.
         finite_product = math.isfinite(x) and math.isfinite(y)
         return truncate[dtype](z if finite_product else x * y + z)
-    exact = Fraction(x) * Fraction(y) + Fraction(z)
-    if exact == 0:
+    # Exact, in integers: a ratio whose parts are not reduced.
+    (x_top, x_bottom), (y_top, y_bottom) = x.as_integer_ratio(), y.as_integer_ratio()
+    z_top, z_bottom = z.as_integer_ratio()
+    top = x_top * y_top * z_bottom + z_top * x_bottom * y_bottom
+    bottom = x_bottom * y_bottom * z_bottom
+    if top == 0:
         # Opposite terms or zeros: only the latter may give -0.0, and doubles know when.
         both_zero = z == 0 and (x == 0 or y == 0)
         return truncate[dtype](x * y + z if both_zero else 0.0)
     try:
-        nearest = exact.numerator / exact.denominator
+        nearest = top / bottom
     except OverflowError:
-        return truncate[dtype](math.inf if exact > 0 else -math.inf)
+        return truncate[dtype](math.inf if top > 0 else -math.inf)
     if dtype in (dtypes.float64, dtypes.weakfloat):
         return nearest
-    return truncate[dtype](_to_odd(nearest, exact))
+    return truncate[dtype](_to_odd(nearest, top, bottom))
 
 
-def _to_odd(nearest: float, exact: Fraction) -> float:
-    """`exact` rounded to odd, given the nearest double: not a tie of any narrower type."""
-    rounded = Fraction(nearest)
-    odd = struct.unpack("<Q", struct.pack("<d", nearest))[0] & 1
-    if rounded == exact or odd:
+def _to_odd(nearest: float, top: int, bottom: int) -> float:
+    """top / bottom rounded to odd, given the nearest double: not a tie of any narrower type."""
+    nearest_top, nearest_bottom = nearest.as_integer_ratio()
+    excess = nearest_top * bottom - top * nearest_bottom
+    is_odd = struct.unpack("<Q", struct.pack("<d", nearest))[0] & 1
+    if excess == 0 or is_odd:
         return nearest
-    return math.nextafter(nearest, math.inf if exact > rounded else -math.inf)
+    return math.nextafter(nearest, -math.inf if excess > 0 else math.inf)
 
 
 def _divide(x: float, y: float) -> float:

@@ -1,8 +1,9 @@
 """PatternMatcher: rules (pattern, function) in order, found by what a node and its sources are.
 
 What comes in: a node. What goes out: what the first rule that wants it gives, or None.
-Where it sits: on the hottest path of the compiler. A node's signature (op, dtype, its sources' ops) is looked up
-once and gives only the rules that could match; each of them is compiled to a Python function at that moment.
+Where it sits: on the hottest path of the compiler. A node's signature (op, dtype, its sources'
+ops) is looked up once and gives only the rules that could match; each of them is compiled to a
+Python function at that moment.
 The one invariant: the index may let through too much, never too little, and keeps the rules' order.
 """
 
@@ -37,7 +38,7 @@ class Rule:
         self.function = function
         self.parameters = Parameters(function)
         self._compiled: Compiled | None = None
-        self.parameters.check(pattern, str(self))
+        self.parameters.check(pattern, self)
 
     @property
     def name(self) -> str:
@@ -97,10 +98,10 @@ Pair: TypeAlias = tuple[UPat, Callable[..., Any]]
 
 
 class PatternMatcher:
-    """Rules, tried in order. Build one as a module constant: `PatternMatcher([(pattern, function), ...])`.
+    """Rules, tried in order: `PatternMatcher([(pattern, function), ...])`, as a module constant.
 
-    The function takes the pattern's names as parameters, and `ctx` if it likes, and returns what the
-    node becomes, or None to leave it to the next way to match or the next rule.
+    The function takes the pattern's names as parameters, and `ctx` if it likes, and returns what
+    the node becomes, or None to leave it to the next way to match or the next rule.
     """
 
     __slots__ = ("_index", "_ops", "rules")
@@ -205,7 +206,7 @@ def _root_ops(rules: Iterable[Rule]) -> frozenset[Ops] | None:
 
 
 def _explain(error: Exception, match: Any, uop: UOp) -> None:
-    """weft's own errors get a note; others are raised as a RewriteError that names rule and node."""
+    """Name rule and node: in a note of weft's own errors, others become the cause of a new one."""
     where = f"in {match.rule}, applied to {uop!r}"
     if not isinstance(error, WeftError):
         raise RewriteError(f"{type(error).__name__}: {error}, {where}") from error

@@ -2,7 +2,8 @@
 
 What comes in: (op, dtype, src, arg, tag). What goes out: the one object with these contents.
 Where it sits: under everything; tensors, buffers, kernels, ranges and programs are all UOps.
-The one invariant: the same contents give the same object, so `is` is equality. The table holds weak references,
+The one invariant: the same contents give the same object, so `is` is equality. The table holds
+weak references,
 derived facts are cached on the node, and nothing here recurses over the graph.
 """
 
@@ -11,22 +12,31 @@ from __future__ import annotations
 import hashlib
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Union
 
 from weft.dtype import DType, dtypes, least_upper_dtype
 from weft.errors import ArgumentError, DTypeError
 from weft.helpers import prod
-from weft.mixin.arith import ArithMixin
+from weft.mixin.reduce import ReduceMixin
 from weft.uop import bounds, evaluate
-from weft.uop.args import AxisType, BufferArg, KernelInfo, ParamArg, RangeArg, VariableArg
+from weft.uop.args import (
+    AxisType,
+    BufferArg,
+    KernelInfo,
+    ParamArg,
+    RangeArg,
+    ReduceArg,
+    VariableArg,
+)
 from weft.uop.infer import Devices, infer_device, infer_shape
 from weft.uop.opset import OPSET, GroupOp, Ops, Shape, Typing
 
 sint = Union[int, "UOp"]
 
 _UNSET: Any = type("Unset", (), {"__repr__": lambda self: "UNSET"})()
-_lock = threading.Lock()
+_lock = threading.RLock()
 
 
 class _Ref(weakref.ref["UOp"]):
@@ -39,10 +49,40 @@ class _Ref(weakref.ref["UOp"]):
 _table: dict[tuple[Any, ...], _Ref] = {}
 
 
+# Entries of dead nodes that are still to be removed.
+_dead: deque[_Ref] = deque()
+_is_sweeping = False
+
+
 def _forget(ref: _Ref) -> None:
-    # a new node may already live under the same key: only remove our own entry
-    if _table.get(ref.key) is ref:
-        del _table[ref.key]
+    """A node died. Runs inside the collector of any thread, so it must not wait for the lock."""
+    _dead.append(ref)
+    if not _is_sweeping:
+        _sweep()
+
+
+def _sweep() -> None:
+    """Remove dead entries, unless another thread holds the table: it sweeps when it is done.
+
+    An entry's key holds the sources, so removing one may kill the next node: a loop, not recursion.
+    """
+    global _is_sweeping
+    if not _lock.acquire(blocking=False):
+        return
+    try:
+        if _is_sweeping:
+            return
+        _is_sweeping = True
+        try:
+            while _dead:
+                ref = _dead.popleft()
+                # a new node may already live under the same key: only remove our own entry
+                if _table.get(ref.key) is ref:
+                    del _table[ref.key]
+        finally:
+            _is_sweeping = False
+    finally:
+        _lock.release()
 
 
 def live_uops() -> int:
@@ -50,7 +90,7 @@ def live_uops() -> int:
     return len(_table)
 
 
-class UOp(ArithMixin):
+class UOp(ReduceMixin):
     """A node. Build with `UOp(op, dtype, src, arg, tag)` or the helpers below; never mutate one."""
 
     __slots__ = (
@@ -73,6 +113,11 @@ class UOp(ArithMixin):
     arg: Any
     tag: Any
     origin: tuple[str, int] | None  # the user's source line; not part of the contents
+    _shape: Any
+    _device: Any
+    _ranges: Any
+    _bounds: Any
+    _key: Any
 
     def __new__(
         cls,
@@ -88,24 +133,25 @@ class UOp(ArithMixin):
             node = ref()
             if node is not None:
                 return node
+        node = object.__new__(cls)
+        node.op = op
+        node.dtype = dtype
+        node.src = src
+        node.arg = arg
+        node.tag = tag
+        node.origin = None
+        node._shape = node._device = node._ranges = node._bounds = node._key = _UNSET
+        new_ref = _Ref(node, _forget)
+        new_ref.key = key
         with _lock:
+            # another thread may have been faster
             ref = _table.get(key)
-            if ref is not None:
-                node = ref()
-                if node is not None:
-                    return node
-            node = object.__new__(cls)
-            node.op, node.dtype, node.src, node.arg, node.tag = key
-            node.origin = None
-            node._shape = node._device = node._ranges = node._bounds = node._key = _UNSET
-            ref = _Ref(node, _forget)
-            ref.key = key
-            _table[key] = ref
-            return node
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        # everything happens in __new__: a node that was found must not be initialised again
-        pass
+            found = None if ref is None else ref()
+            if found is None:
+                _table[key] = new_ref
+        if _dead:
+            _sweep()
+        return node if found is None else found
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (flatten_nodes(self),)
@@ -177,7 +223,8 @@ class UOp(ArithMixin):
         return new
 
     def substitute(self, changes: dict[UOp, UOp]) -> UOp:
-        """Every node that is a key of `changes` replaced by its value; values are not searched again."""
+        """Every node that is a key of `changes` replaced by its value; values are not searched
+        again."""
         if not changes:
             return self
         done = dict(changes)
@@ -190,7 +237,8 @@ class UOp(ArithMixin):
 
     # ------------------------------------------------------------ walking
     def toposort(self, gate: Callable[[UOp], bool] | None = None) -> dict[UOp, None]:
-        """All nodes below and including this one, sources first. `gate` says whose sources to enter."""
+        """All nodes below and including this one, sources first. `gate` says whose sources to
+        enter."""
         order: dict[UOp, None] = {}
         stack: list[tuple[UOp, bool]] = [(self, False)]
         while stack:
@@ -242,7 +290,7 @@ class UOp(ArithMixin):
                 shape = self._derive("_shape", infer_shape)
         if shape is None:
             raise ArgumentError(f"{self.op.name} has no value, so it has no shape")
-        return shape  # type: ignore[no-any-return]
+        return shape
 
     @property
     def device(self) -> Devices:
@@ -250,7 +298,7 @@ class UOp(ArithMixin):
         device = self._device
         if device is _UNSET:
             device = self._derive("_device", infer_device)
-        return device  # type: ignore[no-any-return]
+        return device
 
     @property
     def ranges(self) -> frozenset[UOp]:
@@ -258,14 +306,14 @@ class UOp(ArithMixin):
         ranges = self._ranges
         if ranges is _UNSET:
             ranges = self._derive("_ranges", _open_ranges)
-        return ranges  # type: ignore[no-any-return]
+        return ranges
 
     @property
     def _min_max(self) -> tuple[Any, Any]:
         found = self._bounds
         if found is _UNSET:
             found = self._derive("_bounds", bounds.min_max)
-        return found  # type: ignore[no-any-return]
+        return found
 
     @property
     def vmin(self) -> Any:
@@ -283,7 +331,7 @@ class UOp(ArithMixin):
         key = self._key
         if key is _UNSET:
             key = self._derive("_key", _content_hash)
-        return key  # type: ignore[no-any-return]
+        return key
 
     @property
     def size(self) -> sint:
@@ -306,7 +354,7 @@ class UOp(ArithMixin):
     def marg(self) -> tuple[Any, ...]:
         """A movement op's argument with its symbolic parts (kept as sources) put back."""
         if len(self.src) == 1:
-            return self.arg  # type: ignore[no-any-return]
+            return self.arg
         symbolic = iter(self.src[1:])
 
         def fill(item: Any) -> Any:
@@ -335,6 +383,16 @@ class UOp(ArithMixin):
 
         plain = tuple([split(item) for item in arg])
         return UOp(op, self.dtype, (self, *symbolic), plain)
+
+    def _reduce_axis(self, op: Ops, axes: tuple[int, ...]) -> UOp:
+        """Axes folded with op; they keep size 1."""
+        return UOp(Ops.REDUCE_AXIS, self.dtype, (self,), ReduceArg(op, axes))
+
+    def _cat(self, others: Sequence[UOp], axis: int) -> UOp:
+        """Nodes one after another along an axis, in their least upper dtype."""
+        parts = (self, *others)
+        dtype = least_upper_dtype(*[part.dtype for part in parts])
+        return UOp(Ops.CAT, dtype, tuple([part.cast(dtype) for part in parts]), axis)
 
     # ------------------------------------------------------------ building
     @staticmethod
@@ -386,9 +444,7 @@ class UOp(ArithMixin):
         return sorted(found, key=lambda u: u.arg.name)
 
     @staticmethod
-    def range(
-        end: sint, number: int | tuple[int, ...], kind: AxisType = AxisType.LOOP
-    ) -> UOp:
+    def range(end: sint, number: int | tuple[int, ...], kind: AxisType = AxisType.LOOP) -> UOp:
         """An axis of a kernel."""
         size = end if isinstance(end, UOp) else UOp.const(dtypes.weakint, end)
         numbers = (number,) if isinstance(number, int) else number
@@ -462,7 +518,8 @@ class UOp(ArithMixin):
         return UOp(Ops.WHERE, x.dtype, (self, x, x.const_like(y)))
 
     def alu(self, op: Ops, *src: Any) -> UOp:
-        """One elementwise op; numbers take this node's dtype, mixed dtypes their least upper bound."""
+        """One elementwise op; numbers take this node's dtype, mixed dtypes their least upper
+        bound."""
         operands = (self, *[s if isinstance(s, UOp) else self.const_like(s) for s in src])
         if op is Ops.WHERE:
             return self.where(operands[1], operands[2])
@@ -473,15 +530,6 @@ class UOp(ArithMixin):
         if OPSET[op].typing is Typing.COMPARE:
             dtype = dtypes.bool if dtype.count == 1 else dtypes.bool.vec(dtype.count)
         return UOp(op, dtype, operands)
-
-    def minimum(self, x: Any) -> UOp:
-        """min through max and the dtype's involution (there is no MIN op)."""
-        other = x if isinstance(x, UOp) else self.const_like(x)
-        return self.inverse().maximum(other.inverse()).inverse()
-
-    def inverse(self) -> UOp:
-        """The order-reversing involution: -x for floats, bitwise not for ints, not for bools."""
-        return self.neg() if dtypes.is_float(self.dtype.scalar()) else self.bitwise_not()
 
     # ------------------------------------------------------------ simplifying and printing
     def simplify(self) -> UOp:

@@ -17,6 +17,7 @@ from weft.uop.opset import OPSET, GroupOp, OpRow, Ops
 from weft.uop.pattern import UPat
 from weft.uop.resolve import resolve, sym_infer
 from weft.uop.rewrite import graph_rewrite, graph_rewrite_map
+from weft.uop.text import expression_text, graph_text
 
 __all__ = [
     "OPSET",
@@ -36,8 +37,10 @@ __all__ = [
     "UPat",
     "Variable",
     "VariableArg",
+    "expression_text",
     "graph_rewrite",
     "graph_rewrite_map",
+    "graph_text",
     "resolve",
     "sint",
     "sym_infer",

@@ -1,7 +1,9 @@
 """THE op table: one row per op, for every stage from the first Tensor to the last instruction.
 
-What comes in: nothing. What goes out: `Ops` (the names), `OPSET` (the rows), `GroupOp` (sets of ops).
-Where it sits: everything that needs a fact about an op asks its row: arity, how dtype and shape follow from the
+What comes in: nothing. What goes out: `Ops` (the names), `OPSET` (the rows), `GroupOp` (sets of
+ops).
+Where it sits: everything that needs a fact about an op asks its row: arity, how dtype and shape
+follow from the
 sources, whether it commutes, what it gives at the edges. Completeness tests walk this table.
 The one invariant: an op that has no row does not exist.
 """
@@ -131,7 +133,9 @@ class OpRow:
     typing: Typing
     meaning: str
     total: str = ""  # what it gives where mathematics is silent
-    on: str = "any"  # which dtypes elementwise ops take: any, float, int, number, bits (int or bool)
+    on: str = (
+        "any"  # which dtypes elementwise ops take: any, float, int, number, bits (int or bool)
+    )
     commutative: bool = False
     associative: bool = False
     idempotent: bool = False
@@ -153,7 +157,9 @@ _ROWS = (
     OpRow(Ops.PAD, (1, None), Shape.OWN, Typing.SAME, "zeros around; arg ((before, after), ...)"),
     OpRow(Ops.SHRINK, (1, None), Shape.OWN, Typing.SAME, "a box; arg ((start, stop), ...)"),
     OpRow(Ops.FLIP, 1, Shape.OWN, Typing.SAME, "axes reversed; arg a bool per axis"),
-    OpRow(Ops.STRIDE, 1, Shape.OWN, Typing.SAME, "every arg[i]-th element of axis i, from the first"),
+    OpRow(
+        Ops.STRIDE, 1, Shape.OWN, Typing.SAME, "every arg[i]-th element of axis i, from the first"
+    ),
     # ------------------------------------------------------------ other tensor-level ops
     OpRow(Ops.CAT, (1, None), Shape.OWN, Typing.ALL_SAME, "sources one after another on axis arg"),
     OpRow(
@@ -170,7 +176,9 @@ _ROWS = (
     OpRow(Ops.DETACH, 1, Shape.SAME, Typing.SAME, "no gradient passes"),
     OpRow(Ops.COPY, 1, Shape.SAME, Typing.SAME, "the value on the device named by arg"),
     OpRow(Ops.ALLREDUCE, 1, Shape.SAME, Typing.SAME, "shards combined with op arg on every device"),
-    OpRow(Ops.AFTER, (1, None), Shape.SAME, Typing.SAME, "src[0] once the effects src[1:] happened"),
+    OpRow(
+        Ops.AFTER, (1, None), Shape.SAME, Typing.SAME, "src[0] once the effects src[1:] happened"
+    ),
     # ------------------------------------------------------------ elementwise: unary
     OpRow(Ops.NEG, 1, Shape.ELEMENTWISE, Typing.SAME, "-x", "ints wrap", on="number"),
     OpRow(Ops.EXP2, 1, Shape.ELEMENTWISE, Typing.SAME, "2**x", "overflow inf", on="float"),
@@ -236,7 +244,9 @@ _ROWS = (
     OpRow(Ops.POW, 2, Shape.ELEMENTWISE, Typing.ALL_SAME, "x**y", "as C's pow", on="float"),
     OpRow(Ops.CMPLT, 2, Shape.ELEMENTWISE, Typing.COMPARE, "x < y", "nan: False"),
     OpRow(Ops.CMPNE, 2, Shape.ELEMENTWISE, Typing.COMPARE, "x != y", "nan: True", commutative=True),
-    OpRow(Ops.CMPEQ, 2, Shape.ELEMENTWISE, Typing.COMPARE, "x == y", "nan: False", commutative=True),
+    OpRow(
+        Ops.CMPEQ, 2, Shape.ELEMENTWISE, Typing.COMPARE, "x == y", "nan: False", commutative=True
+    ),
     OpRow(
         Ops.AND,
         2,
@@ -308,7 +318,9 @@ _ROWS = (
     ),
     OpRow(Ops.BITCAST, 1, Shape.OWN, Typing.GIVEN, "the same bits; another size: the last axis"),
     # ------------------------------------------------------------ kernels
-    OpRow(Ops.RANGE, 1, Shape.SCALAR, Typing.GIVEN, "(size,): an axis, 0 <= value < size; RangeArg"),
+    OpRow(
+        Ops.RANGE, 1, Shape.SCALAR, Typing.GIVEN, "(size,): an axis, 0 <= value < size; RangeArg"
+    ),
     OpRow(Ops.SPECIAL, 1, Shape.SCALAR, Typing.GIVEN, "(size,): a hardware index named by arg"),
     OpRow(
         Ops.INDEX,
@@ -349,11 +361,19 @@ _ROWS = (
     OpRow(Ops.END, 1, Shape.NONE, Typing.VOID, "(RANGE,): the end of its loop"),
     OpRow(Ops.IF, 1, Shape.NONE, Typing.VOID, "(condition,): up to ENDIF only if true"),
     OpRow(Ops.ENDIF, 1, Shape.NONE, Typing.VOID, "(IF,)"),
-    OpRow(Ops.BARRIER, (0, None), Shape.NONE, Typing.VOID, "the group's threads wait for each other"),
+    OpRow(
+        Ops.BARRIER, (0, None), Shape.NONE, Typing.VOID, "the group's threads wait for each other"
+    ),
     OpRow(Ops.VECTORIZE, (1, None), Shape.SCALAR, Typing.GIVEN, "scalars as lanes of one vector"),
-    OpRow(Ops.GEP, 1, Shape.SCALAR, Typing.GIVEN, "the lanes in arg: a scalar if one, else a vector"),
-    OpRow(Ops.WMMA, 3, Shape.SCALAR, Typing.GIVEN, "(A, B, C) fragments: A @ B + C, arg the fragment"),
-    OpRow(Ops.SINK, (0, None), Shape.NONE, Typing.VOID, "keeps its sources together; arg KernelInfo"),
+    OpRow(
+        Ops.GEP, 1, Shape.SCALAR, Typing.GIVEN, "the lanes in arg: a scalar if one, else a vector"
+    ),
+    OpRow(
+        Ops.WMMA, 3, Shape.SCALAR, Typing.GIVEN, "(A, B, C) fragments: A @ B + C, arg the fragment"
+    ),
+    OpRow(
+        Ops.SINK, (0, None), Shape.NONE, Typing.VOID, "keeps its sources together; arg KernelInfo"
+    ),
 )
 
 OPSET: dict[Ops, OpRow] = {row.op: row for row in _ROWS}

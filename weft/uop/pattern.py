@@ -1,7 +1,7 @@
 """UPat, a pattern of nodes: the left-hand side of a rewrite rule.
 
-What comes in: ops, dtypes, sources, args, names, or an expression over other patterns (`UPat.var("x") * 1`).
-What goes out: an immutable description. It never looks at a node itself: `matcher.py` compiles it.
+What comes in: ops, dtypes, sources, args, names, or an expression over other patterns, such as
+`UPat.var("x") * 1`. What goes out: an immutable description, which `compile_pattern.py` compiles.
 Where it sits: between the node and the matcher.
 The one invariant: one name means one node, wherever it stands in the pattern.
 """
@@ -28,7 +28,7 @@ _OWN_FILES = {__file__, sys.modules[ArithMixin.__module__].__file__}
 
 def caller_location() -> Location:
     """File and line of the nearest caller that is not one of the pattern-building files."""
-    frame = sys._getframe(1)
+    frame = sys._getframe(2)
     while frame.f_code.co_filename in _OWN_FILES and frame.f_back is not None:
         frame = frame.f_back
     return frame.f_code.co_filename, frame.f_lineno
@@ -39,11 +39,11 @@ class UPat(ArithMixin):
 
     - `op`: the op, or a collection of them; None is any.
     - `dtype`: the dtype, or a collection of them; a scalar dtype also stands for vectors of it.
-    - `src`: a tuple is matched place by place, a list in any order, a single pattern stands for every
-      source. A tuple's length must be the node's unless `allow_any_len`, which lets more follow.
+    - `src`: a tuple is matched place by place, a list in any order, a single pattern stands for
+      every source. A tuple's length must be the node's; `allow_any_len` lets more follow.
     - `arg`: equal to the node's (None is any); numbers by value and sign of zero.
     - `tag`: equal to the node's; `...` (the default) is any, None is "untagged".
-    - `name`: the node is passed to the rule under that name. Names that come again must be the same node.
+    - `name`: the rule gets the node under that name. A name that comes again is the same node.
 
     Operators build patterns as they build nodes, numbers become constants matched by value, and
     commutative ops match in both orders.
@@ -95,13 +95,16 @@ class UPat(ArithMixin):
         for source in self.src or ():
             if not isinstance(source, UPat):
                 raise ArgumentError(f"the sources of a pattern are UPats, found {source!r}")
-        if self.name is not None and (not self.name.isidentifier() or self.name == "ctx"):
+        name = self.name
+        if name is not None and (name == "ctx" or not name.isidentifier()):
             raise ArgumentError(
-                f"{self.name!r} cannot be a pattern's name: a rule takes names as its parameters, "
+                f"{name!r} cannot be a pattern's name: a rule takes names as its parameters, "
                 "and ctx is the rewrite's own"
             )
         if self.allow_any_len and (self.is_unordered or self.is_repeat):
-            raise ArgumentError("allow_any_len goes with a tuple of sources: they are the first ones")
+            raise ArgumentError(
+                "allow_any_len goes with a tuple of sources: they are the first ones"
+            )
 
     # ------------------------------------------------------------ leaves
     @staticmethod
@@ -111,7 +114,7 @@ class UPat(ArithMixin):
 
     @staticmethod
     def cvar(name: str | None = None, dtype: DTypeLike = None, vec: bool = False) -> UPat:
-        """Any constant; with `vec` also a vector of constants (a VECTORIZE, whose lanes are the src)."""
+        """Any constant; with `vec` also a vector of constants: a VECTORIZE, its lanes the src."""
         scalar = UPat(Ops.CONST, dtype, name=name)
         if not vec:
             return scalar

@@ -3,7 +3,8 @@
 What comes in: a graph, rules, a context for the rules. What goes out: the rewritten graph, or with
 `graph_rewrite_map` what each node of the graph became.
 Where it sits: above the matcher; every pass of the scheduler and of codegen is a call of it.
-The one invariant: nothing recurses, and each version of a node is processed once, however often it is used.
+The one invariant: nothing recurses, and each version of a node is processed once, however many
+nodes use it.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from weft.knobs import TRACK_MATCH_STATS
 from weft.uop import trace
 from weft.uop.matcher import PatternMatcher, Rule
 from weft.uop.node import UOp
+from weft.uop.text import expression_text
 
 Gate: TypeAlias = Callable[[UOp], bool]
 Rewriter: TypeAlias = Callable[[UOp, Any], Any]
 
-# One node replaced this often in a row, or this many replacements waiting for each other's sources: rules
+# One node replaced this often in a row, or this many replacements waiting for each other: rules
 # that make ever larger or ever other nodes. Honest rule sets stay far below.
 REPLACEMENT_LIMIT = 1000
 NESTING_LIMIT = 100_000
@@ -37,11 +39,11 @@ def graph_rewrite(
 ) -> UOp:
     """The graph after every rule of `pm` came to rest.
 
-    Sources come first: a node is offered to the rules when its sources are final, and what replaces it
-    is processed in turn, new sources included. With `bottom_up` a node is offered before its sources are
-    looked at, and once more if they changed. `bpm` holds rules for the way to the sources (as with
-    `bottom_up`) beside those of `pm` for the way back. `gate` says, as in `toposort`, whose sources to
-    enter; a node whose sources are not entered is still offered to the rules itself.
+    Sources come first: a node is offered to the rules when its sources are final, and what replaces
+    it is processed in turn, new sources included. With `bottom_up` a node is offered before its
+    sources are looked at, and once more if they changed. `bpm` holds rules for the way to the
+    sources (as with `bottom_up`) beside those of `pm` for the way back. `gate` says, as in
+    `toposort`, whose sources to enter; a node that is not entered is offered to the rules itself.
     """
     return _Rewrite(pm, ctx, bottom_up, name, bpm, gate).run(sink)[sink]
 
@@ -58,14 +60,12 @@ def graph_rewrite_map(
     """What `graph_rewrite` makes of each node of the graph; nodes that stay are left out."""
     results = _Rewrite(pm, ctx, bottom_up, name, bpm, gate).run(sink)
     return {
-        node: results[node]
-        for node in sink.toposort(gate)
-        if results.get(node, node) is not node
+        node: results[node] for node in sink.toposort(gate) if results.get(node, node) is not node
     }
 
 
 class _Rewrite:
-    """One run: what nodes became (`done`), and what they became but is not finished itself (`becomes`)."""
+    """One run: what nodes became (`done`), and what they became that is not final (`becomes`)."""
 
     def __init__(
         self,
@@ -191,7 +191,7 @@ class _Rewrite:
                 stack.append(result)
 
     def _replace(self, node: UOp, new: UOp, result: Any) -> None:
-        """`new`, which is `node` with final sources, was replaced; `node` waits for the result's end."""
+        """`new`, which is `node` with final sources, was replaced; `node` waits for the result."""
         if not isinstance(result, UOp):
             raise RewriteError(
                 f"{self._rule_for(new)} returned {result!r}, which is no UOp, for {new!r}"
@@ -216,16 +216,16 @@ class _Rewrite:
         self.nesting -= 1
 
     # ------------------------------------------------------------ errors
-    def _rule_for(self, node: UOp) -> str:
+    def _rule_for(self, node: UOp) -> Rule | None:
         """The rule that replaces a node: found again by trying, as this is about to be an error."""
         for pm in (self.before, self.after):
             for rule in pm.candidates(node) if pm is not None else ():
                 try:
                     if rule.compiled()(node, self.ctx) is not None:
-                        return str(rule)
+                        return rule
                 except Exception:
-                    return str(rule)
-        return "the change of its sources"
+                    return rule
+        return None
 
     def _endless(self, node: UOp) -> RewriteError:
         """Names the rules that keep replacing: those of the last replacements that still wait."""
@@ -235,11 +235,15 @@ class _Rewrite:
             chain.append(following)
             seen.add(following)
         waiting = [n for n in reversed(self.becomes) if n not in self.done]
-        rules: dict[str, UOp] = {}
+        rules: dict[Rule, UOp] = {}
         for member in [*chain, *waiting[:50]]:
-            if member in self.becomes:
-                rules.setdefault(self._rule_for(member), member)
-        listed = "\n".join(f"  {rule}, for example on {example!r}" for rule, example in rules.items())
+            rule = self._rule_for(member) if member in self.becomes else None
+            if rule is not None:
+                rules.setdefault(rule, member)
+        listed = "\n".join(
+            f"  {rule}, for example on {expression_text(example, 100)}"
+            for rule, example in rules.items()
+        )
         return RewriteError(
             f"the rewrite {self.name!r} does not come to rest: these rules undo each other or feed "
             f"themselves\n{listed}"

@@ -1,7 +1,7 @@
 """Watching rewrites: who wants to see every step, and what each rule cost.
 
-What comes in: the steps of `graph_rewrite`, the attempts of `PatternMatcher`. What goes out: calls of the
-active tracers, and the table of `TRACK_MATCH_STATS`.
+What comes in: the steps of `graph_rewrite`, the attempts of `PatternMatcher`. What goes out: calls
+of the active tracers, and the table of `TRACK_MATCH_STATS`.
 Where it sits: under the matcher and the rewriter, which look here once per rewrite.
 The one invariant: when nobody watches, nothing here runs.
 """
@@ -116,9 +116,7 @@ def match_stats_table() -> str:
         sum(stats.match_time for _, stats in rows),
         sum(stats.total_time for _, stats in rows),
     )
-    lines = [
-        _row(stats, f"{short_location(rule.location)} {rule.name}") for rule, stats in rows
-    ]
+    lines = [_row(stats, f"{short_location(rule.location)} {rule.name}") for rule, stats in rows]
     return "\n".join([*lines, _row(total, f"all {len(rows)} rules")])
 
 

@@ -1,0 +1,81 @@
+"""decompose: what a renderer cannot print becomes ops that it can.
+
+In: a kernel AST and a renderer. Out: the same kernel in the renderer's `code_for_op` and
+`native_dtypes`, with the raw forms of division, shifts and casts. Sits after optimisation and
+before the axes are expanded, so that one decomposition serves all lanes.
+Invariant: an op that the renderer names as its own is left alone, with the op table's meaning.
+"""
+
+from __future__ import annotations
+
+from weft.codegen.decompose import arithmetic, narrow, totality, transcendental, trigonometry
+from weft.dtype import dtypes
+from weft.renderer.base import Renderer
+from weft.uop.matcher import PatternMatcher
+from weft.uop.node import UOp
+from weft.uop.opset import Ops
+from weft.uop.pattern import UPat
+from weft.uop.rewrite import graph_rewrite
+
+_WIDE_FLOATS = frozenset({dtypes.float32, dtypes.float64})
+
+
+def decompose(ast: UOp, renderer: Renderer) -> UOp:
+    """The kernel with every op that `renderer` lacks decomposed."""
+    return graph_rewrite(ast, RULES, ctx=renderer, name="decompose")
+
+
+def decompose_unary(ctx: Renderer, node: UOp) -> UOp | None:
+    """EXP2(x) -> a polynomial, and so on."""
+    if ctx.is_native(node.op) or node.dtype.scalar() not in _WIDE_FLOATS:
+        return None
+    return _UNARY[node.op](node.src[0])
+
+
+def decompose_binary(ctx: Renderer, node: UOp) -> UOp | None:
+    """x // y -> x // y with C's meaning and what the edges need, and so on."""
+    if ctx.is_native(node.op) or node.tag == "raw":
+        return None
+    if node.op in (Ops.MAX, Ops.POW) and node.dtype.scalar() not in _WIDE_FLOATS:
+        return None
+    return _BINARY[node.op](*node.src)
+
+
+def decompose_cast(ctx: Renderer, node: UOp) -> UOp | None:
+    """CAST(float -> int) -> a guarded one; CAST(bfloat16 -> float32) -> shifts."""
+    if ctx.is_native(Ops.CAST) or node.tag == "raw":
+        return None
+    x, target = node.src[0], node.dtype
+    source = x.dtype.scalar()
+    if source in narrow.NARROW:
+        return narrow.decompose_from_narrow(x, target, source in ctx.native_dtypes)
+    if target.scalar() in narrow.NARROW:
+        return narrow.decompose_to_narrow(x, target, target.scalar() in ctx.native_dtypes)
+    if totality.is_float_to_int(x.dtype, target.scalar()):
+        return totality.decompose_float_to_int(x, target)
+    return None
+
+
+_UNARY = {
+    Ops.EXP2: transcendental.decompose_exp2,
+    Ops.LOG2: transcendental.decompose_log2,
+    Ops.SIN: trigonometry.decompose_sin,
+    Ops.SQRT: arithmetic.decompose_sqrt,
+    Ops.TRUNC: arithmetic.decompose_trunc,
+}
+_BINARY = {
+    Ops.POW: transcendental.decompose_pow,
+    Ops.MAX: arithmetic.decompose_max,
+    Ops.THREEFRY: arithmetic.decompose_threefry,
+    Ops.IDIV: totality.decompose_idiv,
+    Ops.MOD: totality.decompose_mod,
+    Ops.SHL: totality.decompose_shl,
+    Ops.SHR: totality.decompose_shr,
+}
+RULES = PatternMatcher(
+    [
+        (UPat(tuple(_UNARY), name="node"), decompose_unary),
+        (UPat(tuple(_BINARY), name="node"), decompose_binary),
+        (UPat(Ops.CAST, name="node"), decompose_cast),
+    ]
+)

@@ -1,0 +1,258 @@
+"""Linearize: the loop nest as a list of UOps in execution order.
+
+In: a kernel and its `Nest`. Out: the linear program: memory and constants, then each node once, where RANGE opens a
+loop and END closes it, and every REDUCE is a register (ACC) that its loop updates. Last pass before rendering.
+Invariant: in each loop the nodes keep the order of the expression, sources first, so that a value is computed shortly
+before its use; a nested loop stands where the first of its results is needed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from heapq import heapify, heappop, heappush
+from typing import TypeAlias
+
+from weft.codegen.loops import own_axes
+from weft.codegen.place import Loop, Nest
+from weft.dtype import DType, dtypes
+from weft.uop.node import UOp
+from weft.uop.opset import OPSET, Ops
+
+# named where they stand and never move: they come first
+HEAD = (Ops.PARAM, Ops.VARIABLE, Ops.LOCAL, Ops.CONST)
+
+
+@dataclass(frozen=True)
+class Update:
+    """The step of a reduce inside its loop: the register takes in one more value."""
+
+    reduce: UOp
+
+
+Item: TypeAlias = UOp | Update | Loop
+
+
+def linearize(sink: UOp, nest: Nest) -> list[UOp]:
+    """The kernel as a linear program."""
+    return _Linearizer(sink, nest).run()
+
+
+def identity_of(op: Ops, dtype: DType) -> UOp:
+    """What a reduction with `op` starts from."""
+    scalar = dtype.scalar()
+    identity = scalar.min if op is Ops.MAX else OPSET[op].identity
+    if identity is None:
+        identity = 0
+    return UOp.const(dtype, identity)
+
+
+class _Linearizer:
+    def __init__(self, sink: UOp, nest: Nest) -> None:
+        self.nest = nest
+        self.position = {node: i for i, node in enumerate(sink.toposort())}
+        self.block: dict[Item, Loop] = {}  # the loop each item runs in
+        self.after: dict[Item, set[Item]] = {}  # what each item waits for, inside its block
+        self.items: dict[Loop, dict[Item, int]] = {}  # what a block holds, with its position
+        self.reduces: dict[Loop, list[UOp]] = {}  # by the outermost loop they open
+        self.registers: dict[UOp, UOp] = {}
+        self.numbers: set[tuple[int, ...]] = set()
+        self.done: dict[UOp, UOp] = {}  # what each node is in the linear program
+
+    def run(self) -> list[UOp]:
+        head = self._head()
+        for node in head:
+            self.done[node] = node
+        for loop in self.nest.loops.values():
+            self._add_item(loop, _parent(loop), _LAST)
+        for node in self.position:
+            if node not in self.done and node.op not in (Ops.SINK, Ops.RANGE):
+                self._add_node(node)
+        for axis, loop in self.nest.loops.items():
+            self._wait_for(loop, axis.src)
+        self._order_loads_before_stores()
+        return [*head, *self._emit()]
+
+    def _head(self) -> list[UOp]:
+        """What stands before the first loop: memory, variables, constants, starts of registers."""
+        head = [u for u in self.position if u.op in HEAD]
+        starts = [identity_of(u.arg, u.dtype) for u in self.position if u.op is Ops.REDUCE]
+        lanes = [lane for start in starts for lane in (*start.src, start)]
+        head.sort(key=lambda u: (HEAD.index(u.op), self._head_order(u)))
+        return list(dict.fromkeys([*head, *lanes]))
+
+    def _head_order(self, node: UOp) -> tuple[int, str]:
+        if node.op is Ops.PARAM:
+            return node.arg.slot, ""
+        if node.op is Ops.VARIABLE:
+            return 0, node.arg.name
+        return self.position[node], ""
+
+    # ------------------------------------------------------------ items and what they wait for
+    def _add_node(self, node: UOp) -> None:
+        position = self.position[node]
+        if node.op is Ops.STORE:
+            self._add_item(node, self.nest.innermost(node), position)
+            self._wait_for(node, node.src[:2])
+            self._need_loops(node)
+        elif node.op is Ops.REDUCE:
+            update = Update(node)
+            self._add_item(update, self.nest.innermost(node), position)
+            self._wait_for(update, node.src[:1])
+            self._add_item(node, self.nest.loop_of(node), position)
+            self._wait(node, update)
+            self._need_loops(node)
+            self.reduces.setdefault(self.nest.outermost(node), []).append(node)
+        else:
+            self._add_item(node, self.nest.loop_of(node), position)
+            self._wait_for(node, node.src)
+
+    def _add_item(self, item: Item, block: Loop, position: int) -> None:
+        self.block[item] = block
+        self.after[item] = set()
+        self.items.setdefault(block, {})[item] = position
+
+    def _need_loops(self, closer: UOp) -> None:
+        """The loops around a closer take the position of the first result they are needed for."""
+        loop = self.nest.innermost(closer)
+        while loop.parent is not None:
+            siblings = self.items[loop.parent]
+            siblings[loop] = min(siblings[loop], self.position[closer])
+            loop = loop.parent
+
+    def _wait_for(self, item: Item, sources: tuple[UOp, ...]) -> None:
+        for source in sources:
+            if source not in self.done and source.op is not Ops.RANGE:
+                self._wait(item, source)
+
+    def _wait(self, item: Item, source: Item) -> None:
+        """`item` comes after `source`: said in the innermost block that holds both."""
+        block, other = self.block[item], self.block[source]
+        while block is not other:
+            if block.depth >= other.depth:
+                item, block = block, _parent(block)
+            else:
+                source, other = other, _parent(other)
+        if item is not source:
+            self.after[item].add(source)
+
+    def _order_loads_before_stores(self) -> None:
+        """Values are functions of what memory held before the nest, so its loads come first."""
+        stores = [u for u in self.position if u.op is Ops.STORE and _memory(u).op is Ops.PARAM]
+        written = {_memory(store) for store in stores}
+        nests = {self._top(self.block[store]) for store in stores} - {self.nest.root}
+        for load in self.position:
+            if load.op is not Ops.LOAD or _memory(load) not in written:
+                continue
+            home = self._top(self.block[load])
+            for store in stores:
+                same_nest = home is self._top(self.block[store])
+                if _memory(store) is _memory(load) and (same_nest or home not in nests):
+                    self._wait(store, load)
+
+    def _top(self, loop: Loop) -> Loop:
+        """The outermost loop around (and including) this one; the root itself for the root."""
+        while loop.parent is not None and loop.parent.parent is not None:
+            loop = loop.parent
+        return loop
+
+    # ------------------------------------------------------------ writing the list
+    def _emit(self) -> list[UOp]:
+        """Blocks are ordered independently, then written from the root down without recursion."""
+        orders = {block: iter(self._order(items)) for block, items in self.items.items()}
+        program: list[UOp] = []
+        open_blocks = [self.nest.root]
+        while open_blocks:
+            block = open_blocks[-1]
+            item = next(orders.get(block, iter(())), None)
+            if item is None:
+                open_blocks.pop()
+                if block.axis is not None:
+                    program.append(self._end(block.axis))
+            elif isinstance(item, Loop):
+                program.extend(self._start(item))
+                open_blocks.append(item)
+            elif isinstance(item, Update):
+                program.extend(self._update(item.reduce))
+            else:
+                program.extend(self._write(item))
+        return program
+
+    def _order(self, items: dict[Item, int]) -> list[Item]:
+        """The items of a block, each after what it waits for, else by position."""
+        waiting = {item: len(self.after[item]) for item in items}
+        users: dict[Item, list[Item]] = {}
+        for item in items:
+            for source in self.after[item]:
+                users.setdefault(source, []).append(item)
+        numbered = list(items)
+        numbers = {item: i for i, item in enumerate(numbered)}
+        ready = [(items[item], numbers[item]) for item in numbered if not waiting[item]]
+        heapify(ready)
+        order: list[Item] = []
+        while ready:
+            item = numbered[heappop(ready)[1]]
+            order.append(item)
+            for user in users.get(item, ()):
+                waiting[user] -= 1
+                if not waiting[user]:
+                    heappush(ready, (items[user], numbers[user]))
+        assert len(order) == len(items), "loops wait for each other in a circle"
+        return order
+
+    def _start(self, loop: Loop) -> list[UOp]:
+        """The registers of the reduces that begin here, then the loop itself."""
+        registers = []
+        for reduce in self.reduces.get(loop, ()):
+            start = identity_of(reduce.arg, reduce.dtype)
+            register = UOp(Ops.ACC, reduce.dtype, (start,), len(self.registers))
+            self.registers[reduce] = register
+            registers.append(register)
+        axis = _axis(loop)
+        # a copy of an axis whose size depends on another may still have the number of its original
+        while axis.arg.number in self.numbers:
+            axis = axis.replace(arg=replace(axis.arg, number=(*axis.arg.number, 0)))
+        self.numbers.add(axis.arg.number)
+        self.done[_axis(loop)] = axis.with_src((self.done[axis.src[0]],))
+        return [*registers, self.done[_axis(loop)]]
+
+    def _end(self, axis: UOp) -> UOp:
+        return UOp(Ops.END, dtypes.void, (self.done[axis],))
+
+    def _update(self, reduce: UOp) -> list[UOp]:
+        register = self.registers[reduce]
+        inside = self.done[_axis(self.nest.innermost(reduce))]
+        before = UOp(Ops.LOAD, reduce.dtype, (register, inside))
+        after = UOp(reduce.arg, reduce.dtype, (before, self.done[reduce.src[0]]))
+        return [before, after, UOp(Ops.ACC_SET, dtypes.void, (register, after))]
+
+    def _write(self, node: UOp) -> list[UOp]:
+        if node.op is Ops.AFTER:
+            self.done[node] = self.done[node.src[0]]
+            return []
+        if node.op is Ops.REDUCE:
+            end = self._end(_axis(self.nest.outermost(node)))
+            new = UOp(Ops.LOAD, node.dtype, (self.registers[node], end))
+        else:
+            src = node.src[:2] if node.op is Ops.STORE else node.src
+            new = node.with_src(tuple([self.done[s] for s in src]))
+        self.done[node] = new
+        return [new]
+
+
+_LAST = 1 << 62
+
+
+def _parent(loop: Loop) -> Loop:
+    assert loop.parent is not None, "the root of the loops is in no loop"
+    return loop.parent
+
+
+def _axis(loop: Loop) -> UOp:
+    assert loop.axis is not None, "the root of the loops has no axis"
+    return loop.axis
+
+
+def _memory(node: UOp) -> UOp:
+    """The memory a LOAD or STORE touches."""
+    memory = node.src[0].src[0]
+    return memory.src[0] if memory.op is Ops.AFTER else memory

@@ -1,0 +1,70 @@
+"""What every pass that shapes loops asks: who closes an axis, what must come before what, how to rename.
+
+In: a kernel. Out: facts about its closers, the nodes that end axes (STORE, REDUCE, STAGE), and kernels with renamed
+axes. Sits below merge, separate and place.
+Invariant: renaming follows scope: an axis is renamed where it is free in the closer's own expression, never inside
+another closer that ends the same axis itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from weft.uop.args import AxisType, RangeArg
+from weft.uop.node import CLOSES, UOp
+from weft.uop.opset import Ops
+
+CLOSERS = frozenset({Ops.STORE, Ops.REDUCE, Ops.STAGE})
+
+
+def own_axes(closer: UOp) -> tuple[UOp, ...]:
+    """The axes that end at this node."""
+    return closer.src[CLOSES[closer.op] :]
+
+
+def ranks(order: Iterable[UOp]) -> dict[UOp, int]:
+    """For each closer, how many closers are stacked below it.
+
+    Closers of the same rank never depend on each other, and loops made of closers of one rank never
+    wait for each other in a circle. `order` has sources first.
+    """
+    height: dict[UOp, int] = {}
+    found: dict[UOp, int] = {}
+    for node in order:
+        below = max([height[s] for s in node.src], default=0)
+        if node.op in CLOSERS and len(node.src) > CLOSES[node.op]:
+            found[node] = below
+            below += 1
+        height[node] = below
+    return found
+
+
+def rename(closer: UOp, names: dict[UOp, UOp]) -> UOp:
+    """The closer with its own axes replaced, in its expression too."""
+    done = dict(names)
+    axes = names.keys()
+
+    def is_touched(node: UOp) -> bool:
+        return node is closer or not axes.isdisjoint(node.ranges)
+
+    for node in closer.toposort(gate=is_touched):
+        if node not in done:
+            changed = is_touched(node)
+            done[node] = node.with_src(tuple([done[s] for s in node.src])) if changed else node
+    return done[closer]
+
+
+class FreshAxes:
+    """Numbers for new axes of a kernel, beyond all that it has."""
+
+    def __init__(self, order: Iterable[UOp]) -> None:
+        self.next = 1 + max((u.arg.number[0] for u in order if u.op is Ops.RANGE), default=-1)
+
+    def like(self, axis: UOp) -> UOp:
+        """An axis of the same size and kind."""
+        return self.make(axis.src[0], axis.arg.kind)
+
+    def make(self, size: UOp, kind: AxisType) -> UOp:
+        number = self.next
+        self.next += 1
+        return UOp(Ops.RANGE, size.dtype, (size,), RangeArg((number,), kind))

@@ -1,0 +1,397 @@
+"""Actions: what may be done to the axes of a kernel, each legal or refused.
+
+In: a kernel AST and an axis of it. Out: a kernel AST that computes the same. `apply_opt` applies an Opt by name; the
+heuristic and the search use nothing else. Sits between the axes' helpers and the heuristic.
+Invariant: meaning never changes. Where a size does not divide, the last tile of outputs starts earlier and overlaps
+(only if the kernel reads no buffer that it writes), else a rest is computed apart; never a mask in the hot body.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.codegen.opt.axes import (
+    LOOP_KINDS,
+    closed_axes,
+    closers_of,
+    find_axis,
+    fresh_axes,
+    index_const,
+    is_reduced,
+    piece,
+    replace_axes,
+    retype,
+    size_of,
+    with_kind,
+)
+from weft.codegen.opt.opt import Opt, OptError, OptOps
+from weft.codegen.opt.stage import stage
+from weft.codegen.opt.strides import Strides
+from weft.dtype import DType
+from weft.renderer.base import Target
+from weft.uop.args import AxisType, KernelInfo
+from weft.uop.node import UOp
+from weft.uop.opset import OPSET, GroupOp, Ops
+
+
+# ------------------------------------------------------------ split
+def split(ast: UOp, axis: UOp, size: int, inner: AxisType, outer: AxisType | None = None) -> UOp:
+    """r -> o*size + i; the pieces are numbered (*r, 0) and (*r, 1), a rest (*r, 2).
+
+    divides       STORE(p[r], r: 12) by 4 -> STORE(p[o*4 + i], o: 3, i: 4)
+    output        STORE(p[r], r: 10) by 4 -> STORE(p[min(o*4, 6) + i], o: 3, i: 4)
+    in place      STORE(p[r], p[r]+1, r: 10) by 4 -> two STOREs, p[o*4 + i] and p[8 + t], t: 2
+    reduction     REDUCE(x[r], r: 10) by 4 -> REDUCE(x[o*4 + i], o: 2, i: 4) + REDUCE(x[8 + t], t: 2)
+    """
+    total = size_of(axis)
+    if not 1 <= size <= total:
+        raise OptError(f"axis {axis.arg.number} of size {total} cannot be split by {size}")
+    outer = axis.arg.kind if outer is None else outer
+    if total % size == 0 or not is_reduced(ast, axis):
+        if total % size == 0 or not _reads_what_it_writes(ast):
+            return _split_whole(ast, axis, size, inner, outer)
+        return _peel_stores(ast, axis, size, inner, outer)
+    return _peel_reduces(ast, axis, size, inner, outer)
+
+
+def _split_whole(ast: UOp, axis: UOp, size: int, inner: AxisType, outer: AxisType) -> UOp:
+    """Every tile full; the last one overlaps its neighbour if it must."""
+    total = size_of(axis)
+    rest = piece(axis, 1, size, inner)
+    if size == total:
+        # the outer piece would be 0 for ever
+        return replace_axes(ast, {axis: rest}, {axis: (rest,)})
+    tiles = piece(axis, 0, -(-total // size), outer)
+    start = tiles * size
+    if total % size:
+        start = start.minimum(index_const(total - size))
+    return replace_axes(ast, {axis: start + rest}, {axis: (tiles, rest)})
+
+
+def _main_and_rest(
+    root: UOp, axis: UOp, size: int, inner: AxisType, outer: AxisType
+) -> tuple[UOp, UOp]:
+    """The expression over the full tiles, and over what is left."""
+    total = size_of(axis)
+    tiles, item = piece(axis, 0, total // size, outer), piece(axis, 1, size, inner)
+    main = replace_axes(root, {axis: tiles * size + item}, {axis: (tiles, item)})
+    # a rest is a loop until someone says otherwise
+    kind = outer if outer in LOOP_KINDS else AxisType.LOOP
+    rest = piece(axis, 2, total % size, kind)
+    offset = index_const(total - total % size)
+    return main, replace_axes(root, {axis: rest + offset}, {axis: (rest,)})
+
+
+def _peel_stores(ast: UOp, axis: UOp, size: int, inner: AxisType, outer: AxisType) -> UOp:
+    """STOREs over the full tiles, then the same STOREs over the rest."""
+    stores: list[UOp] = []
+    rests: list[UOp] = []
+    for store in ast.src:
+        if axis not in closed_axes(store):
+            stores.append(store)
+            continue
+        main, rest = _main_and_rest(store, axis, size, inner, outer)
+        stores.append(main)
+        rests.append(rest)
+    return ast.with_src((*stores, *rests))
+
+
+def _peel_reduces(ast: UOp, axis: UOp, size: int, inner: AxisType, outer: AxisType) -> UOp:
+    """Each REDUCE over the full tiles, combined with one over the rest."""
+    changes: dict[UOp, UOp] = {}
+    for reduce in closers_of(ast, axis):
+        main, rest = _main_and_rest(reduce, axis, size, inner, outer)
+        others = [a for a in closed_axes(reduce) if a is not axis]
+        if others:
+            # the rest is another loop nest, so it has axes of its own
+            names = fresh_axes(ast, others)
+            rest = replace_axes(rest, names, {a: (b,) for a, b in names.items()})
+        changes[reduce] = main.alu(reduce.arg, rest)
+    return ast.substitute(changes)
+
+
+def _reads_what_it_writes(ast: UOp) -> bool:
+    """Whether some buffer is both loaded from and stored to: then no element may be done twice."""
+    order = ast.toposort()
+    written = {u.src[0].src[0] for u in order if u.op is Ops.STORE}
+    return any([u.op is Ops.LOAD and u.src[0].src[0] in written for u in order])
+
+
+# ------------------------------------------------------------ registers and lanes
+def _wanted_size(axis: UOp, size: int | None) -> int:
+    """0 or nothing means the whole axis."""
+    return size_of(axis) if not size else size
+
+
+def upcast(ast: UOp, axis: UOp, size: int | None = None) -> UOp:
+    """Part of an output axis in registers: STORE(p[r], r) by 4 -> STORE(p[o*4 + i], o, i UPCAST)."""
+    if is_reduced(ast, axis):
+        raise OptError(f"axis {axis.arg.number} is reduced: unroll it, only outputs are upcast")
+    return split(ast, axis, _wanted_size(axis, size), AxisType.UPCAST)
+
+
+def unroll(ast: UOp, axis: UOp, size: int | None = None) -> UOp:
+    """Part of a reduce axis written out, an accumulator for each: REDUCE(x, r) -> (x, o, i UNROLL)."""
+    if not is_reduced(ast, axis):
+        raise OptError(f"axis {axis.arg.number} is an output: upcast it, only reductions unroll")
+    return split(ast, axis, _wanted_size(axis, size), AxisType.UNROLL)
+
+
+def vectorize(ast: UOp, axis: UOp, lanes: int | None = None) -> UOp:
+    """Part of an axis as lanes: STORE(p[r], r) by 8 -> STORE(p[o*8 + i], o, i VECTOR).
+
+    Refused if some value would depend on two VECTOR axes.
+    """
+    for node in ast.toposort():
+        if axis in node.ranges or (node.op is Ops.REDUCE and axis in closed_axes(node)):
+            others = (*node.ranges, *(closed_axes(node) if node.op is Ops.REDUCE else ()))
+            if any([other.arg.kind is AxisType.VECTOR for other in others]):
+                raise OptError(
+                    f"axis {axis.arg.number} meets another VECTOR axis in one expression, "
+                    "which may have one"
+                )
+    return split(ast, axis, _wanted_size(axis, lanes), AxisType.VECTOR)
+
+
+# ------------------------------------------------------------ order and number of loops
+def swap(ast: UOp, axis: UOp, other: UOp) -> UOp:
+    """Two output axes change places: STORE(p, x, i, j) -> STORE(p, x, j, i)."""
+    stores: list[UOp] = []
+    for store in ast.src:
+        ended = closed_axes(store)
+        if axis in ended and other in ended:
+            exchange = {axis: other, other: axis}
+            ended = tuple([exchange.get(a, a) for a in ended])
+        elif axis in ended or other in ended:
+            raise OptError(
+                f"axes {axis.arg.number} and {other.arg.number} are not of the same outputs"
+            )
+        stores.append(store.with_src((*store.src[:2], *ended)))
+    return ast.with_src(tuple(stores))
+
+
+def can_merge(ast: UOp, axis: UOp, other: UOp, strides: Strides | None = None) -> bool:
+    """Whether both axes only ever appear as axis*size(other) + other, times something."""
+    if axis.src[0].op is not Ops.CONST or other.src[0].op is not Ops.CONST:
+        return False
+    strides = Strides() if strides is None else strides
+    size = size_of(other)
+    both = {axis, other}
+    for node in ast.toposort():
+        if node.op in (Ops.STORE, Ops.REDUCE, Ops.STAGE):
+            ended = closed_axes(node)
+            if axis in ended or other in ended:
+                places = [i for i, a in enumerate(ended) if a in both]
+                if len(places) != 2 or ended[places[0]] is not axis or node.op is Ops.STAGE:
+                    return False
+                if places[1] != places[0] + 1:
+                    return False
+        if node.op is Ops.INDEX:
+            steps = strides.of(node.src[1])
+            first, second = steps.get(axis, 0), steps.get(other, 0)
+            if first is None or second is None or first != second * size:
+                return False
+            if len(node.src) > 2 and not both.isdisjoint(node.src[2].ranges):
+                return False
+        elif node.op in GroupOp.Elementwise and not _is_index_arithmetic(node):
+            if not both.isdisjoint(node.src) or any(
+                [_is_index_arithmetic(s) and not both.isdisjoint(s.ranges) for s in node.src]
+            ):
+                return False
+    return True
+
+
+def _is_index_arithmetic(node: UOp) -> bool:
+    scalar = node.dtype.scalar()
+    return scalar.name == "weakint"
+
+
+def merge(ast: UOp, axis: UOp, other: UOp) -> UOp:
+    """Neighbours used only as i*J + j become one: STORE(p[i*J + j], i, j) -> STORE(p[m], m)."""
+    if not can_merge(ast, axis, other):
+        raise OptError(
+            f"axes {axis.arg.number} and {other.arg.number} are not used as one axis everywhere"
+        )
+    if axis.arg.kind is not other.arg.kind:
+        raise OptError(f"axes of kinds {axis.arg.kind.name} and {other.arg.kind.name} stay apart")
+    whole = UOp(
+        Ops.RANGE, axis.dtype, (index_const(size_of(axis) * size_of(other)),), axis.arg
+    )
+    return replace_axes(ast, {axis: index_const(0), other: whole}, {axis: (), other: (whole,)})
+
+
+def block(ast: UOp, axis: UOp, size: int) -> UOp:
+    """A long reduction in two levels, so that rounding errors do not pile up.
+
+    REDUCE(x[r], r, s) by 1024 -> REDUCE(REDUCE(x[o*1024 + i], i), o, s)
+    """
+    reduces = closers_of(ast, axis)
+    total = size_of(axis)
+    if any([reduce.op is not Ops.REDUCE for reduce in reduces]):
+        raise OptError(f"axis {axis.arg.number} is not reduced")
+    if not 1 < size < total:
+        raise OptError(f"axis {axis.arg.number} of size {total} has no blocks of {size}")
+    numbers = (axis.arg.number + (0,), axis.arg.number + (1,))
+    ast = split(ast, axis, size, axis.arg.kind)
+    tiles, items = find_axis(ast, numbers[0]), find_axis(ast, numbers[1])
+    changes = {}
+    for reduce in closers_of(ast, items):
+        outer = [a for a in closed_axes(reduce) if a is not items]
+        changes[reduce] = reduce.src[0].reduce(reduce.arg, items).reduce(reduce.arg, *outer)
+    return ast.substitute(changes)
+
+
+def thread(ast: UOp, axes: list[UOp], target: Target) -> UOp:
+    """Output axes shared by the cores, as one outermost axis.
+
+    STORE(p[i, j, k], i: 3, j: 4, k) -> STORE(p[t // 4, t % 4, k], t: 12 THREAD, k)
+    """
+    if not target.has_threads:
+        raise OptError(f"target {target.name} has no threads")
+    nest = [store for store in ast.src if not set(axes).isdisjoint(closed_axes(store))]
+    for store in nest:
+        ended = closed_axes(store)
+        if any([a.arg.kind is AxisType.THREAD for a in ended]):
+            raise OptError("these outputs have a THREAD axis already")
+        if any([a not in ended for a in axes]):
+            raise OptError("every output of the nest must have the axes that are shared")
+    if any([a.arg.kind is not AxisType.LOOP for a in axes]):
+        raise OptError("only LOOP axes can be shared by the cores")
+    if len(axes) == 1:
+        shared = with_kind(axes[0], AxisType.THREAD)
+        values = {axes[0]: shared}
+    else:
+        sizes = [size_of(a) for a in axes]
+        total = 1
+        for size in sizes:
+            total *= size
+        shared = UOp(
+            Ops.RANGE, axes[0].dtype, (index_const(total),), with_kind(axes[0], AxisType.THREAD).arg
+        )
+        values = {}
+        for i, a in enumerate(axes):
+            total //= sizes[i]
+            digit = shared // total if total > 1 else shared
+            values[a] = digit % sizes[i] if i else digit
+    moved = replace_axes(ast, values, {a: () for a in axes})
+    stores = [
+        new.with_src((*new.src[:2], shared, *new.src[2:])) if old in nest else new
+        for old, new in zip(ast.src, moved.src, strict=True)
+    ]
+    return ast.with_src(tuple(stores))
+
+
+# ------------------------------------------------------------ groups of threads
+def local(ast: UOp, axis: UOp, size: int, target: Target) -> UOp:
+    """Part of an output axis over the threads of a group: STORE(p[r], r) -> (p[o*8 + i], o, i LOCAL)."""
+    if not target.has_local:
+        raise OptError(f"target {target.name} has no groups of threads")
+    if is_reduced(ast, axis):
+        raise OptError(f"axis {axis.arg.number} is reduced: group it, only outputs are local")
+    return split(ast, axis, size, AxisType.LOCAL)
+
+
+def group(ast: UOp, axis: UOp, size: int, target: Target) -> UOp:
+    """Part of a reduce axis over the threads of a group: REDUCE(x, r) -> (x, o, i GROUP_REDUCE)."""
+    if not target.has_local:
+        raise OptError(f"target {target.name} has no groups of threads")
+    if not is_reduced(ast, axis):
+        raise OptError(f"axis {axis.arg.number} is an output: only reductions are grouped")
+    return split(ast, axis, size, AxisType.GROUP_REDUCE)
+
+
+def use_tensor_core(ast: UOp, target: Target) -> UOp:
+    """A product of fragments in one instruction, where the target describes such fragments."""
+    raise OptError(
+        f"target {target.name} describes {len(target.tensor_cores)} tensor-core fragments; "
+        "none fits this kernel"
+    )
+
+
+# ------------------------------------------------------------ padding
+def pad(ast: UOp, axis: UOp, multiple: int) -> UOp:
+    """An axis made longer, the rest masked: r: 10 to a multiple of 4 -> r: 12.
+
+    STORE(p[r], x[r], r) -> STORE(p[r, r < 10], x[r, r < 10], r)
+    REDUCE(x[r], r) -> REDUCE(where(r < 10, x[r, r < 10], 0), r)
+    """
+    total = size_of(axis)
+    if multiple < 1 or total % multiple == 0:
+        raise OptError(f"axis {axis.arg.number} of size {total} needs no padding to {multiple}")
+    size = index_const(-(-total // multiple) * multiple)
+    longer = axis.with_src((size,))
+    inside = longer < total
+    masked: dict[UOp, UOp] = {}
+    for node in ast.toposort():
+        src = tuple([masked[s] for s in node.src])
+        if node is axis:
+            masked[node] = longer
+            continue
+        if node.op is Ops.INDEX and axis in node.ranges:
+            valid = inside if len(src) == 2 else src[2] & inside
+            src = (src[0], src[1], valid)
+        elif node.op is Ops.REDUCE and axis in closed_axes(node):
+            src = (inside.where(src[0], identity(node.arg, node.dtype)), *src[1:])
+        elif node.op is Ops.STORE and axis in closed_axes(node) and axis not in node.src[0].ranges:
+            raise OptError("an output that does not move with the axis cannot be padded")
+        masked[node] = node if src == node.src else node.with_src(src)
+    return masked[ast]
+
+
+def identity(op: Ops, dtype: DType) -> UOp:
+    """What changes nothing in a reduction."""
+    neutral = OPSET[op].identity
+    return UOp.const(dtype, dtype.min if neutral is None else neutral)
+
+
+# ------------------------------------------------------------ by name
+def apply_opt(ast: UOp, opt: Opt, target: Target | None = None) -> UOp:
+    """The kernel after one action; OptError if it is refused."""
+    target = Target() if target is None else target
+    new = _act(ast, opt, target)
+    info = ast.arg if isinstance(ast.arg, KernelInfo) else KernelInfo()
+    return new.replace(arg=replace(info, applied=(*info.applied, opt)))
+
+
+def _act(ast: UOp, opt: Opt, target: Target) -> UOp:
+    if opt.op is OptOps.TC:
+        return use_tensor_core(ast, target)
+    if opt.op is OptOps.STAGE:
+        if not isinstance(opt.axis, int) or not isinstance(opt.arg, tuple):
+            raise OptError(f"STAGE needs a buffer's slot and the axes to fill, found {opt!r}")
+        return stage(ast, opt.axis, [find_axis(ast, name) for name in opt.arg])
+    if opt.op is OptOps.THREAD:
+        names = (opt.axis,) if opt.arg is None else (opt.axis, *_as_tuple(opt.arg))
+        return thread(ast, [find_axis(ast, name) for name in names], target)
+    axis = find_axis(ast, opt.axis)
+    if opt.op in (OptOps.SWAP, OptOps.MERGE):
+        if opt.arg is None:
+            raise OptError(f"{opt.op.name} needs a second axis")
+        other = find_axis(ast, opt.arg)  # type: ignore[arg-type]
+        return swap(ast, axis, other) if opt.op is OptOps.SWAP else merge(ast, axis, other)
+    if opt.arg is not None and not isinstance(opt.arg, int):
+        raise OptError(f"{opt.op.name} needs a size, found {opt.arg!r}")
+    if opt.op is OptOps.UPCAST:
+        return upcast(ast, axis, opt.arg)
+    if opt.op is OptOps.UNROLL:
+        return unroll(ast, axis, opt.arg)
+    if opt.op is OptOps.VECTOR:
+        return vectorize(ast, axis, opt.arg)
+    if opt.arg is None:
+        raise OptError(f"{opt.op.name} needs a size")
+    if opt.op is OptOps.SPLIT:
+        return split(ast, axis, opt.arg, axis.arg.kind)
+    if opt.op is OptOps.BLOCK:
+        return block(ast, axis, opt.arg)
+    if opt.op is OptOps.PADTO:
+        return pad(ast, axis, opt.arg)
+    if opt.op is OptOps.LOCAL:
+        return local(ast, axis, opt.arg, target)
+    return group(ast, axis, opt.arg, target)
+
+
+def _as_tuple(arg: int | tuple[int | tuple[int, ...], ...]) -> tuple[int | tuple[int, ...], ...]:
+    return (arg,) if isinstance(arg, int) else arg
+
+
+__all__ = ["apply_opt", "block", "can_merge", "merge", "pad", "retype", "split", "stage", "swap"]

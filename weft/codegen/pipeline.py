@@ -1,0 +1,133 @@
+"""The codegen pipeline: one kernel AST -> a linear program and its text.
+
+In: a SINK of STOREs over RANGEs, and the renderer of a target. Out: a `ProgramSpec`. Sits between the schedule, which
+makes kernels, and the devices, which compile and run them.
+Invariant: every pass keeps what the kernel computes. `DEBUG=5` prints the kernel after each pass; `SPEC=1` verifies
+the program, `SPEC=2` the kernel after each pass as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from weft.codegen.decompose.decompose import decompose
+from weft.codegen.estimate import estimate
+from weft.codegen.expand import expand
+from weft.codegen.hoist import hoist_sums
+from weft.codegen.linearize import linearize
+from weft.codegen.lower_index import lower_index
+from weft.codegen.merge import merge
+from weft.codegen.opt.heuristic import optimise
+from weft.codegen.place import Nest
+from weft.codegen.separate import separate, separate_loops
+from weft.codegen.share_threads import share_threads, thread_count
+from weft.codegen.widen import widen
+from weft.errors import CompileError
+from weft.knobs import DEBUG, NOOPT, SPEC
+from weft.renderer.base import ProgramSpec, Renderer, program_params, program_variables
+from weft.uop.args import KernelInfo
+from weft.uop.node import UOp
+from weft.uop.opset import Ops
+from weft.uop.rewrite import graph_rewrite
+from weft.uop.spec import kernel_spec, program_spec, total_program_spec, type_verify
+from weft.uop.symbolic import sym
+from weft.uop.text import nodes_text
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A named step from kernel to kernel, and why it is there."""
+
+    name: str
+    run: Callable[[UOp, Renderer], UOp]
+    why: str
+
+
+def _simplify(sink: UOp, renderer: Renderer) -> UOp:
+    return graph_rewrite(sink, sym, name="simplify")
+
+
+def _optimise(sink: UOp, renderer: Renderer) -> UOp:
+    if NOOPT or not sink.arg.optimise:
+        return sink
+    better = optimise(sink, renderer.target)
+    # splitting puts sums where one axis was: what divided or compared that axis may now be plain
+    return better if better is sink else graph_rewrite(better, sym, name="simplify split axes")
+
+
+# from a kernel of scalars to a kernel of scalars
+KERNEL_PASSES = (
+    Pass("simplify", _simplify, "what was one index per op of the graph becomes one plain index"),
+    Pass("merge", lambda sink, _: merge(sink), "independent reduces read their elements once"),
+    Pass("separate", lambda sink, _: separate(sink), "each loop can then be optimised by itself"),
+    Pass("widen", lambda sink, _: widen(sink), "registers are counted in the computed types"),
+    Pass("optimise", _optimise, "axes are split and typed for the target"),
+    Pass("decompose", decompose, "once per op, before expand copies it"),
+    Pass("share_threads", lambda sink, _: share_threads(sink), "a call runs one span of one axis"),
+)
+# towards the machine: lanes, machine integers, loops
+PROGRAM_PASSES = (
+    Pass("expand", lambda sink, _: expand(sink), "registers and lanes are explicit"),
+    Pass(
+        "lower_index",
+        lambda sink, renderer: lower_index(sink, renderer.target.index_dtype),
+        "before loops are placed, so that casts are placed with them",
+    ),
+    Pass("separate_loops", lambda sink, _: separate_loops(sink), "copies may need other levels"),
+)
+
+
+def lower(ast: UOp, renderer: Renderer) -> ProgramSpec:
+    """The kernel as a program for the renderer's target."""
+    if ast.op is not Ops.SINK or not isinstance(ast.arg, KernelInfo):
+        raise CompileError(f"a kernel is a SINK with KernelInfo, found {ast!r}")
+    sink = ast
+    for step in KERNEL_PASSES:
+        sink = _run(step, sink, renderer)
+        if SPEC >= 2:
+            type_verify(sink, kernel_spec, step.name)
+        if step.name == "simplify":
+            operations, touched = estimate(sink)
+    threads = thread_count(sink)
+    applied = sink.arg.applied
+    for step in PROGRAM_PASSES:
+        sink = _run(step, sink, renderer)
+    nest = Nest(sink)
+    uops = linearize(hoist_sums(sink, nest), nest)
+    # what was simplified away is still an argument: callers pass what the kernel was made with
+    params = program_params(list(ast.toposort()))
+    uops = [*params, *[u for u in uops if u.op is not Ops.PARAM]]
+    if SPEC >= 1:
+        # a renderer whose division has the op table's meaning gets no raw ops
+        total = renderer.is_native(Ops.IDIV)
+        type_verify(uops, total_program_spec if total else program_spec, "linearize")
+    if DEBUG >= 5:
+        print(f"*** {ast.arg.name}: linear program\n{nodes_text(uops)}")
+    names = {u.arg.name for u in program_variables(uops)}
+    return ProgramSpec(
+        name=ast.arg.name,
+        src=renderer.render(ast.arg.name, uops),
+        uops=uops,
+        params=params,
+        outs=_slots(uops, Ops.STORE),
+        ins=_slots(uops, Ops.LOAD),
+        variables=tuple([u for u in ast.variables() if u.arg.name in names]),
+        threads_n=threads,
+        ops=operations,
+        mem=touched,
+        applied=applied,
+    )
+
+
+def _run(step: Pass, sink: UOp, renderer: Renderer) -> UOp:
+    result = step.run(sink, renderer)
+    if DEBUG >= 5 and result is not sink:
+        print(f"*** {sink.arg.name}: after {step.name}\n{nodes_text(list(result.toposort()))}")
+    return result
+
+
+def _slots(uops: list[UOp], op: Ops) -> tuple[int, ...]:
+    """The slots of the buffers that LOADs or STOREs of the program touch."""
+    places = [u.src[0] for u in uops if u.op is op and u.src[0].op is Ops.INDEX]
+    return tuple(sorted({p.src[0].arg.slot for p in places if p.src[0].op is Ops.PARAM}))

@@ -1,0 +1,81 @@
+"""Kernels that can run: lowered, compiled and loaded once per structure and device.
+
+What comes in: a kernel's SINK and a device. What goes out: a `Runner`.
+Where it sits: between the schedule and its execution. Equal kernels over other buffers share one
+program.
+The one invariant: the cache key is the content of the kernel, the device and the knobs that change
+code; no UOp is
+kept alive by it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weft.codegen.pipeline import lower
+from weft.device import Buffer, Device, Program
+from weft.helpers import colored, disable_gc
+from weft.knobs import BEAM, CHECK_OOB, DEBUG, NOOPT, NUM_CPU_THREADS, TRANSCENDENTAL
+from weft.uop.node import UOp
+
+
+@dataclass
+class Runner:
+    """A loaded kernel and what it costs."""
+
+    name: str
+    program: Program
+    device: str
+    variables: tuple[str, ...]
+    ops: Any  # estimates: a number, or an expression over variables
+    mem: Any
+    source: str
+
+    def __call__(
+        self, buffers: Sequence[Buffer], values: dict[str, int], wait: bool
+    ) -> float | None:
+        """Run it; seconds if `wait`."""
+        return self.program(buffers, [values[name] for name in self.variables], wait=wait)
+
+
+_runners: dict[tuple[Any, ...], Runner] = {}
+_lock = threading.RLock()
+
+
+def runner_for(kernel: UOp, device: str) -> Runner:
+    """The program of a kernel on a device, from the cache or made now."""
+    opened = Device[device]
+    knobs = (NOOPT.value, BEAM.value, TRANSCENDENTAL.value, CHECK_OOB.value, NUM_CPU_THREADS.value)
+    key = (kernel.key, device, knobs)
+    found = _runners.get(key)
+    if found is not None:
+        return found
+    with _lock:
+        found = _runners.get(key)
+        if found is None:
+            found = _runners[key] = _make(kernel, device, opened)
+    return found
+
+
+def _make(kernel: UOp, device: str, opened: Any) -> Runner:
+    with disable_gc():
+        spec = lower(kernel, opened.renderer)
+    if DEBUG >= 4:
+        print(colored(f"--- source of {spec.name}", "cyan"))
+        print(spec.src)
+    library = opened.compiler.compile(spec.src)
+    if DEBUG >= 7:
+        print(colored(f"--- assembly of {spec.name}", "cyan"))
+        print(opened.compiler.assembly(spec.src))
+    names = tuple(v.arg.name for v in spec.variables)
+    program = opened.runtime(spec.name, library, spec.threads_n, spec.buffer_count, len(names))
+    return Runner(spec.name, program, device, names, spec.ops, spec.mem, spec.src)
+
+
+def clear_programs() -> None:
+    """Forget every program (they are made again when needed)."""
+    with _lock:
+        _runners.clear()

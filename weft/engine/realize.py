@@ -1,0 +1,241 @@
+"""Realize: run what is pending, so that values are in memory.
+
+What comes in: cells whose values are wanted. What goes out: the same cells, their values now
+storage.
+Where it sits: the top of the engine, under Tensor.
+The one invariant: after an error nothing half-done is visible: values that failed stay pending,
+and storage that is
+written in place is written by all of a schedule or (an error before the first launch) by none of
+it.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from weft.device import Buffer, Device
+from weft.dtype import dtypes
+from weft.engine.cell import Cell
+from weft.engine.programs import runner_for
+from weft.engine.schedule import Prepared, Request, Step, default_device, prepare_schedule
+from weft.engine.storage import buffer_of
+from weft.helpers import GlobalCounters, colored, time_to_str
+from weft.knobs import DEBUG
+from weft.schedule.pipeline import Item, make_schedule
+from weft.uop.node import UOp
+from weft.uop.opset import GroupOp, Ops
+from weft.uop.resolve import sym_infer
+
+# value -> where it is stored, for graphs built before it was realized
+_known: weakref.WeakKeyDictionary[UOp, UOp] = weakref.WeakKeyDictionary()
+_kept_in: weakref.WeakKeyDictionary[UOp, weakref.WeakSet[UOp]] = weakref.WeakKeyDictionary()
+_lock = threading.RLock()
+
+
+def realize_cells(cells: Iterable[Cell], live: Iterable[Cell] = ()) -> None:
+    """Compute the cells' values; pending readers of storage that gets overwritten are computed
+    along."""
+    with _lock:
+        wanted = [cell for cell in dict.fromkeys(cells) if not cell.is_realized and not cell.pure]
+        if not wanted:
+            return
+        sink = _with_known(UOp.sink(*[cell.value for cell in wanted]))
+        along = _pending_readers(sink, wanted, live)
+        if along:
+            wanted += along
+            sink = _with_known(UOp.sink(*[cell.value for cell in wanted]))
+        values = [cell.value for cell in wanted]
+        device = default_device(values)
+        started = time.perf_counter()
+        prepared, request, hit = prepare_schedule(sink, device)
+        if DEBUG >= 1:
+            _say_scheduled(prepared, hit, time.perf_counter() - started)
+        results = execute(prepared, request)
+        _forget_overwritten(prepared, request)
+        for cell, value, node, result in zip(wanted, values, sink.src, results, strict=True):
+            _settle(cell, value, node, result)
+
+
+def schedule_cells(cells: Iterable[Cell]) -> list[Item]:
+    """The steps that realizing the cells would take, without running them."""
+    with _lock:
+        values = [
+            cell.value for cell in dict.fromkeys(cells) if not cell.is_realized and not cell.pure
+        ]
+        if not values:
+            return []
+        sink = _with_known(UOp.sink(*values))
+        free, _ = sink.unbind_all()
+        return make_schedule(free, -1 << 40, default_device(values)).items
+
+
+# ------------------------------------------------------------ what is known already
+def _with_known(sink: UOp) -> UOp:
+    """Values that were realized since the graph was built are read from memory."""
+    if not _known:
+        return sink
+    found = {u: _known[u] for u in sink.toposort(gate=lambda u: u not in _known) if u in _known}
+    return sink.substitute(found) if found else sink
+
+
+def _settle(cell: Cell, value: UOp, node: UOp, result: UOp | None) -> None:
+    """The cell's value is in memory; remember that for graphs that hold the expression."""
+    if result is None:
+        result = UOp.new_buffer(default_device([value]), 0, value.dtype)
+    stored = _shaped(result, value.shape)
+    state = node
+    while state.op in GroupOp.Movement:
+        state = state.src[0]
+    for expression, home in ((value, stored), (node, stored), (state, result)):
+        if expression is state and state.op is not Ops.AFTER:
+            continue
+        if expression.op not in (Ops.CONST, Ops.BUFFER) and expression is not home:
+            _known[expression] = home
+            _kept_in.setdefault(result, weakref.WeakSet()).add(expression)
+    if cell.value is value:
+        cell.value = stored
+
+
+def _shaped(storage: UOp, shape: tuple[Any, ...]) -> UOp:
+    if shape == storage.shape:
+        return storage
+    if all(isinstance(s, int) for s in shape):
+        return storage._mop(Ops.RESHAPE, shape)
+    size: Any = 1
+    for part in shape:
+        size = size * part
+    return storage._mop(Ops.SHRINK, ((0, size),))._mop(Ops.RESHAPE, shape)
+
+
+def _forget_overwritten(prepared: Prepared, request: Request) -> None:
+    for number in prepared.overwritten:
+        for expression in list(_kept_in.pop(request.inputs[number], ())):
+            _known.pop(expression, None)
+
+
+# ------------------------------------------------------------ writes and their pending readers
+def _pending_readers(sink: UOp, wanted: list[Cell], live: Iterable[Cell]) -> list[Cell]:
+    """Cells, not asked for, whose pending values read a state that this realize destroys."""
+    running = {u for u in sink.toposort() if u.op is Ops.STORE}
+    if not running:
+        return []
+    destroyed = {u.src[0].base for u in running}
+    chosen = set(wanted)
+    pending = [c for c in live if c not in chosen and not c.is_realized and not c.pure]
+    if not pending:
+        return []
+    values = _with_known(UOp.sink(*[c.value for c in pending]))
+    reads: set[UOp] = set()
+    for node in values.toposort():
+        if node.op is Ops.SINK or node in running:
+            continue
+        src = node.src[1:] if node.op in (Ops.STORE, Ops.AFTER) else node.src
+        if any(s in reads or s in destroyed for s in src):
+            reads.add(node)
+    return [c for c, value in zip(pending, values.src, strict=True) if value in reads]
+
+
+# ------------------------------------------------------------ running
+def execute(prepared: Prepared, request: Request) -> list[UOp | None]:
+    """Run the steps; the BUFFER of each result. Everything that can fail comes before the first
+    launch."""
+    for step in prepared.steps:
+        if step.runner is None and not step.is_transfer:
+            assert step.kernel is not None
+            step.runner = runner_for(step.kernel, step.device)
+            step.kernel = None
+    nodes: dict[int, UOp] = dict(enumerate(request.inputs))
+    arenas = {
+        device: Buffer(device, size, dtypes.uint8).ensure_allocated()
+        for device, size in prepared.arenas.items()
+    }
+    buffers: dict[int, Buffer] = {i: buffer_of(n).ensure_allocated() for i, n in nodes.items()}
+    for number, memory in enumerate(prepared.made, prepared.inputs):
+        if memory.offset is not None:
+            buffers[number] = arenas[memory.device].view(memory.size, memory.dtype, memory.offset)
+        else:
+            nodes[number] = UOp.new_buffer(memory.device, memory.size, memory.dtype)
+            buffers[number] = buffer_of(nodes[number]).ensure_allocated()
+    launches = [(step, _arguments(step, buffers)) for step in prepared.steps]
+    with _uninterrupted(bool(prepared.overwritten)):
+        for step, arguments in launches:
+            _launch(step, arguments, request.values)
+    return [None if number is None else nodes[number] for number in prepared.results]
+
+
+def _arguments(step: Step, buffers: dict[int, Buffer]) -> list[Buffer]:
+    result = []
+    for number, offset, size in step.arguments:
+        buffer = buffers[number]
+        if offset or size != buffer.size:
+            buffer = buffer.view(size, buffer.dtype, offset * buffer.dtype.itemsize)
+        result.append(buffer)
+    return result
+
+
+def _launch(step: Step, arguments: list[Buffer], values: dict[str, int]) -> None:
+    if step.runner is None:
+        target, source = arguments
+        started = time.perf_counter()
+        target.copy_from(source)
+        _account("copy", step, 0, target.nbytes, time.perf_counter() - started)
+        return
+    runner = step.runner
+    seconds = runner(arguments, values, DEBUG >= 2)
+    _account(
+        runner.name, step, sym_infer(runner.ops, values), sym_infer(runner.mem, values), seconds
+    )
+
+
+def _account(name: str, step: Step, ops: int, mem: int, seconds: float | None) -> None:
+    GlobalCounters.kernel_count += 1
+    GlobalCounters.global_ops += ops
+    GlobalCounters.global_mem += mem
+    if seconds is None or DEBUG < 2:
+        return
+    GlobalCounters.time_sum_s += seconds
+    rate = max(seconds, 1e-9)
+    where = f"  {step.origin[0].rsplit('/', 1)[-1]}:{step.origin[1]}" if step.origin else ""
+    print(
+        f"{colored('***', 'yellow')} {step.device:<6} {GlobalCounters.kernel_count:5d} "
+        f"{colored(f'{name:<32}', 'cyan')} {time_to_str(seconds, w=9)} "
+        f"{ops / rate * 1e-9:9.2f} GFLOPS {mem / rate * 1e-9:8.2f} GB/s "
+        f"{GlobalCounters.mem_used / 1e6:9.2f} MB{where}"
+    )
+
+
+@contextmanager
+def _uninterrupted(writes_in_place: bool) -> Iterator[None]:
+    """Ctrl-C waits until a schedule that writes in place is through."""
+    if not writes_in_place or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    caught: list[Any] = []
+    before = signal.getsignal(signal.SIGINT)
+    if before is None:
+        yield
+        return
+    signal.signal(signal.SIGINT, lambda number, frame: caught.append((number, frame)))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if caught:
+            signal.raise_signal(signal.SIGINT)
+
+
+def _say_scheduled(prepared: Prepared, hit: bool, seconds: float) -> None:
+    how = "cache hit" if hit else "scheduled"
+    print(f"{how}: {len(prepared.steps)} kernels in {seconds * 1e3:.2f} ms")
+
+
+def synchronize_all(devices: Iterable[str]) -> None:
+    """Wait until the devices have done what was submitted."""
+    for device in devices:
+        Device[device].synchronize()
