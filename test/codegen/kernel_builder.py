@@ -11,11 +11,14 @@ from weft.codegen.hoist import hoist_sums
 from weft.codegen.linearize import linearize
 from weft.codegen.lower_index import lower_index
 from weft.codegen.merge import merge
+from weft.codegen.pipeline import lower
 from weft.codegen.place import Nest
 from weft.codegen.separate import separate, separate_loops
 from weft.codegen.share_threads import share_threads
 from weft.codegen.widen import widen
 from weft.dtype import DType, dtypes, from_numpy_dtype
+from weft.knobs import Context
+from weft.renderer.python import PythonRenderer
 from weft.runtime.interpreter import Interpreter, view_memory
 from weft.uop.args import AxisType, KernelInfo
 from weft.uop.node import UOp
@@ -83,7 +86,9 @@ def linear_program(sink: UOp, index_dtype: DType = dtypes.int64) -> list[UOp]:
     return linearize(hoist_sums(sink, nest), nest)
 
 
-def interpret(uops: Sequence[UOp], arrays: Sequence[np.ndarray], values: Sequence[int] = ()) -> None:
+def interpret(
+    uops: Sequence[UOp], arrays: Sequence[np.ndarray], values: Sequence[int] = ()
+) -> None:
     memory = {
         u.arg.slot: view_memory(memoryview(arrays[u.arg.slot]).cast("B"), u.dtype, u.arg.size)
         for u in uops
@@ -93,9 +98,18 @@ def interpret(uops: Sequence[UOp], arrays: Sequence[np.ndarray], values: Sequenc
 
 
 def run(sink: UOp, *arrays: np.ndarray, values: Sequence[int] = ()) -> list[UOp]:
-    """Lower, interpret, and give the program back for a look at it."""
+    """Lower, interpret, and give the program back for a look at it.
+
+    The whole pipeline, verified after each pass, must compute the same as these passes alone.
+    """
+    again = [array.copy() for array in arrays]
     uops = linear_program(sink)
     interpret(uops, arrays, values)
+    with Context(SPEC=2, NOOPT=1):
+        program = lower(sink, PythonRenderer())
+    interpret(program.uops, again, values)
+    for found, expected in zip(again, arrays, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
     return uops
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from test.codegen.kernel_builder import (
     F32,
     Axes,
@@ -15,7 +16,6 @@ from test.codegen.kernel_builder import (
     params,
     run,
 )
-
 from weft.dtype import dtypes
 from weft.uop.args import StageArg
 from weft.uop.node import UOp
@@ -123,16 +123,14 @@ def test_matmul_register_tile() -> None:
 
 
 def test_matmul_with_packed_operand() -> None:
-    """STAGE: a panel of y, [k][8], is copied once per block of columns and read with unit stride."""
+    """STAGE: a panel of y, [k][8], is copied once per block of columns, then read in order."""
     m, n, k = 6, 16, 5
     out, x, y = np.zeros((m, n), np.float32), floats(m, k), floats(k, n)
     o, p, q = params(out, x, y)
     a = Axes()
     i, jo, ji, r = a.loop(m), a.loop(n // 8), a.vector(8), a.reduce(k)
     fill, lane = a.loop(k), a.vector(8)
-    panel = UOp(
-        Ops.STAGE, F32, (load(q, fill * n + jo * 8 + lane), fill, lane), StageArg(0)
-    )
+    panel = UOp(Ops.STAGE, F32, (load(q, fill * n + jo * 8 + lane), fill, lane), StageArg(0))
     value = (load(p, i * k + r) * load(panel, r * 8 + ji)).reduce(Ops.ADD, r)
     uops = run(kernel(o.index(i * n + jo * 8 + ji).store(value, i, jo, ji)), out, x, y)
     np.testing.assert_allclose(out, x @ y, rtol=1e-4, atol=1e-5)
@@ -170,10 +168,10 @@ def test_batchnorm_moves_the_channel_outermost() -> None:
     out, x = np.zeros((n, c, h), np.float32), floats(n, c, h)
     o, p = params(out, x)
     a = Axes()
-    i, j, l, r, s = a.loop(n), a.loop(c), a.loop(h), a.reduce(n), a.reduce(h)
+    i, j, h_axis, r, s = a.loop(n), a.loop(c), a.loop(h), a.reduce(n), a.reduce(h)
     mean = load(p, r * (c * h) + j * h + s).reduce(Ops.ADD, r, s) / (n * h)
-    idx = i * (c * h) + j * h + l
-    uops = run(kernel(o.index(idx).store(load(p, idx) - mean, i, j, l)), out, x)
+    idx = i * (c * h) + j * h + h_axis
+    uops = run(kernel(o.index(idx).store(load(p, idx) - mean, i, j, h_axis)), out, x)
     np.testing.assert_allclose(out, x - x.mean((0, 2), keepdims=True), rtol=1e-4, atol=1e-6)
     sizes = [u.src[0].arg for u in uops if u.op is Ops.RANGE]
     assert sizes[0] == c and count(uops, Ops.RANGE) == 5

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+import functools
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
+import pytest
 
 from weft.dtype import DType, dtypes, to_numpy_dtype
+from weft.renderer.base import Renderer
+from weft.renderer.cstyle import CRenderer
 from weft.renderer.llvmir import LLVMRenderer
 from weft.runtime import llvm
 from weft.uop.args import AxisType, LocalArg
@@ -60,18 +68,26 @@ def program(*statements: UOp) -> list[UOp]:
     return list(order)
 
 
-def elementwise(build: object, dtypes_in: Sequence[DType], lanes: int = 1) -> list[UOp]:
-    """A loop over slot 0 that stores `build(*loads)`; its size is the variable n."""
-    count = UOp.variable("n", 0, 1 << 40, i64)
-    i = loop(count)
+def elementwise(
+    builds: Sequence[Callable[..., UOp]], dtypes_in: Sequence[DType], lanes: int = 1
+) -> tuple[list[UOp], list[DType]]:
+    """A loop that stores `build(*loads)` of each build to a slot of its own, then come the inputs.
+
+    The size is the variable n. Returns the program and the outputs' dtypes.
+    """
+    i = loop(UOp.variable("n", 0, 1 << 40, i64))
     place = i if lanes == 1 else i * const(lanes)
     sources = [
-        load(UOp.param(slot + 1, dtype, 0), place, lanes=lanes)
+        load(UOp.param(len(builds) + slot, dtype, 0), place, lanes=lanes)
         for slot, dtype in enumerate(dtypes_in)
     ]
-    value = build(*sources)  # type: ignore[operator]
-    out = UOp.param(0, value.dtype.scalar(), 0)
-    return program(i, out.index(place).store(value), end(i))
+    values = [build(*sources) for build in builds]
+    kinds = [value.dtype.scalar() for value in values]
+    stores = [
+        UOp.param(slot, kind, 0).index(place).store(value)
+        for slot, (kind, value) in enumerate(zip(kinds, values, strict=True))
+    ]
+    return program(i, *stores, end(i)), kinds
 
 
 def call(address: int, buffers: Sequence[np.ndarray], values: Sequence[int], n: int = 1) -> None:
@@ -86,13 +102,51 @@ def run_llvm(
     buffers: Sequence[np.ndarray],
     values: Sequence[int] = (),
     n: int = 1,
-    renderer: LLVMRenderer | None = None,
+    renderer: Renderer | None = None,
 ) -> str:
     """Compiles and runs; returns the text."""
     text = (renderer or LLVMRenderer()).render("kernel", uops)
     code = llvm.load(llvm.LLVMCompiler().compile(text), "kernel")
     call(code.address, buffers, values, n)
     return text
+
+
+def run_c(
+    uops: list[UOp],
+    buffers: Sequence[np.ndarray],
+    values: Sequence[int] = (),
+    n: int = 1,
+    renderer: Renderer | None = None,
+) -> str:
+    """The same through the system's C compiler."""
+    text = (renderer or CRenderer()).render("kernel", uops)
+    library = compile_c(text)
+    call(ctypes.cast(library.kernel, ctypes.c_void_p).value or 0, buffers, values, n)
+    return text
+
+
+@functools.cache
+def compile_c(text: str) -> ctypes.CDLL:
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("there is no C compiler (cc) on this machine")
+    with tempfile.TemporaryDirectory() as folder:
+        source, library = Path(folder, "kernel.c"), Path(folder, "kernel.so")
+        source.write_text(text)
+        flags = [
+            "-O1",
+            "-Wall",
+            "-Werror",
+            "-Wno-unknown-pragmas",
+            "-Wno-psabi",
+            "-shared",
+            "-fPIC",
+        ]
+        flags.append("-Wno-unused-variable")
+        command = [compiler, *flags, str(source), "-o", str(library), "-lm"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{done.stderr}\n{text}"
+        return ctypes.CDLL(str(library))
 
 
 def empty(count: int, dtype: DType) -> np.ndarray:

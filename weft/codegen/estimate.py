@@ -1,9 +1,10 @@
 """Estimate: how much a kernel computes and touches, for reports and for the heuristic.
 
-In: a kernel AST before optimisation. Out: arithmetic operations and bytes of memory, as numbers or as expressions of
-the kernel's variables. Sits at the start of the pipeline.
-Invariant: what does not depend on an axis is counted once, not once per iteration; index arithmetic counts nothing;
-a buffer counts as much as is loaded from it, and at most once as a whole.
+In: a kernel AST before optimisation. Out: arithmetic operations and bytes of memory, as numbers
+or as expressions of the kernel's variables. Sits at the start of the pipeline.
+Invariant: what does not depend on an axis is counted once, not once per iteration; index
+arithmetic counts nothing; a buffer counts as much as is loaded from it, and at most once as a
+whole.
 """
 
 from __future__ import annotations

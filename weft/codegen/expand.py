@@ -1,19 +1,29 @@
 """Expand: write out the UPCAST and UNROLL axes of a kernel, turn VECTOR axes into lanes.
 
-In: a kernel AST of scalars. Out: the same kernel without those axes: one UOp per combination of the written-out
-axes a value depends on, vector dtypes where it depends on a VECTOR axis, and each STAGE as
-`AFTER(LOCAL, STORE...)`. Sits after decompose (so that an op is decomposed once, not once per copy) and before
-lower_index.
+In: a kernel AST of scalars. Out: the same kernel without those axes: one UOp per combination of
+the written-out axes a value depends on, vector dtypes where it depends on a VECTOR axis, and each
+STAGE as `AFTER(LOCAL, STORE...)`. Sits after decompose (so that an op is decomposed once, not
+once per copy) and before lower_index.
 Invariant: a value that does not depend on an axis exists once, whatever else is copied around it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import gcd
-from typing import NamedTuple
-
 from weft.codegen.fold import fold_node
+from weft.codegen.lanes import (
+    Place,
+    Steps,
+    Value,
+    add,
+    apply,
+    index_const,
+    is_true,
+    load,
+    materialize,
+    scalar,
+    scale,
+    store,
+)
 from weft.dtype import dtypes
 from weft.errors import CompileError
 from weft.helpers import prod
@@ -23,25 +33,6 @@ from weft.uop.opset import GroupOp, Ops
 
 Axes = tuple[UOp, ...]
 WRITTEN_OUT = (AxisType.UPCAST, AxisType.UNROLL)
-
-
-@dataclass(frozen=True, eq=False)
-class Steps:
-    """An index whose lane i is `base + step * i`: kept apart so that memory access can see it."""
-
-    base: UOp
-    step: int
-
-
-Value = UOp | Steps
-
-
-class Place(NamedTuple):
-    """An INDEX, part by part: memory, index and validity may each be scalar or have lanes."""
-
-    memory: UOp
-    index: Value
-    valid: UOp | None
 
 
 def expand(sink: UOp) -> UOp:
@@ -87,7 +78,7 @@ class _Expansion:
                 self.places[node] = self._expand_index(node)
             elif node.op is Ops.LOAD:
                 count = self._lanes(node)
-                self.parts[node] = [_load(node, place, count) for place in self.places[node.src[0]]]
+                self.parts[node] = [load(node, place, count) for place in self.places[node.src[0]]]
             elif node.op is Ops.STORE:
                 self.parts[node] = list(self._expand_store(node))
             elif node.op is Ops.REDUCE:
@@ -95,11 +86,11 @@ class _Expansion:
             elif node.op is Ops.STAGE:
                 self.parts[node] = list(self._expand_stage(node))
             elif node.op is Ops.SINK:
-                flat = [_scalar(part) for s in node.src for part in self.parts[s]]
+                flat = [scalar(part) for s in node.src for part in self.parts[s]]
                 self.parts[node] = [node.with_src(tuple(dict.fromkeys(flat)))]
             else:
                 self.parts[node] = self._expand_elementwise(node)
-        return _scalar(self.parts[node][0])
+        return scalar(self.parts[node][0])
 
     # ------------------------------------------------------------ axes
     def _axes(self, ranges: frozenset[UOp]) -> Axes:
@@ -156,7 +147,7 @@ class _Expansion:
         sizes = self.parts[node.src[0]]
         if len(sizes) > 1:
             raise CompileError("the size of a loop cannot depend on an axis that is written out")
-        return [node.with_src((_scalar(sizes[0]),))]
+        return [node.with_src((scalar(sizes[0]),))]
 
     # ------------------------------------------------------------ elementwise
     def _expand_elementwise(self, node: UOp) -> list[Value]:
@@ -166,8 +157,8 @@ class _Expansion:
         count = self._lanes(node)
         sources = [self._pick(s, axes) for s in node.src]
         if len(sources) == 1:
-            return [_apply(node, (x,), count) for x in sources[0]]
-        return [_apply(node, operands, count) for operands in zip(*sources, strict=True)]
+            return [apply(node, (x,), count) for x in sources[0]]
+        return [apply(node, operands, count) for operands in zip(*sources, strict=True)]
 
     # ------------------------------------------------------------ memory
     def _expand_index(self, node: UOp) -> list[Place]:
@@ -175,10 +166,10 @@ class _Expansion:
         memory = self._pick(node.src[0], axes)
         index = self._pick(node.src[1], axes)
         if len(node.src) == 2:
-            return [Place(_scalar(m), i, None) for m, i in zip(memory, index, strict=True)]
+            return [Place(scalar(m), i, None) for m, i in zip(memory, index, strict=True)]
         valid = self._pick(node.src[2], axes)
         return [
-            Place(_scalar(m), i, None if _is_true(v) else _scalar(v))
+            Place(scalar(m), i, None if is_true(v) else scalar(v))
             for m, i, v in zip(memory, index, valid, strict=True)
         ]
 
@@ -189,14 +180,14 @@ class _Expansion:
         places = [self.places[place][i] for i in self._picker(axes, self._axes(place.ranges))]
         values = self._pick(value, axes)
         loops = self._loops(node)
-        stores = [_store(p, v, count, loops) for p, v in zip(places, values, strict=True)]
+        stores = [store(p, v, count, loops) for p, v in zip(places, values, strict=True)]
         return [store for store in stores if store is not None]
 
     def _loops(self, node: UOp) -> tuple[UOp, ...]:
         """The axes a REDUCE, STAGE or STORE closes that stay loops."""
         closed = node.src[CLOSES[node.op] :]
         stay = [axis for axis in closed if axis not in self.written and axis not in self.vectors]
-        return tuple([_scalar(self.parts[axis][0]) for axis in stay])
+        return tuple([scalar(self.parts[axis][0]) for axis in stay])
 
     def _expand_stage(self, node: UOp) -> list[UOp]:
         """STAGE(value, r, v) -> AFTER(LOCAL, STORE(INDEX(LOCAL, r*4 + lanes), value, r))."""
@@ -205,19 +196,21 @@ class _Expansion:
         if any(size.op is not Ops.CONST for size in sizes):
             raise CompileError("a STAGE needs fill axes of constant size")
         if any(axis in self.vectors for axis in node.ranges):
-            raise CompileError("a staged value cannot depend on a VECTOR axis that it does not fill")
+            raise CompileError(
+                "a staged value cannot depend on a VECTOR axis that it does not fill"
+            )
         offset: Value = UOp.const(dtypes.weakint, 0)
         own = tuple([axis for axis in closed if axis in self.written])
         own = tuple(sorted(own, key=self.written.__getitem__))
         strides = {axis: prod(s.arg for s in sizes[i + 1 :]) for i, axis in enumerate(closed)}
         for axis in closed:
             if axis not in self.written:
-                offset = _add(offset, _scale(self.parts[axis][0], strides[axis]))
+                offset = add(offset, scale(self.parts[axis][0], strides[axis]))
         offsets = [offset]
         for axis in own:
             stride = strides[axis]
             size = axis.src[0].arg
-            offsets = [_add(at, _index(stride * i)) for at in offsets for i in range(size)]
+            offsets = [add(at, index_const(stride * i)) for at in offsets for i in range(size)]
         count = next((axis.src[0].arg for axis in closed if axis in self.vectors), 1)
         loops = self._loops(node)
         free = self._axes(node.ranges)
@@ -226,7 +219,7 @@ class _Expansion:
         for first in range(0, len(picked), len(offsets)):
             memory = self._new_local(node, prod(size.arg for size in sizes))
             fills = [
-                _store(Place(memory, at, None), x, count, loops)
+                store(Place(memory, at, None), x, count, loops)
                 for at, x in zip(offsets, picked[first : first + len(offsets)], strict=True)
             ]
             results.append(memory.after(*[fill for fill in fills if fill is not None]))
@@ -249,7 +242,7 @@ class _Expansion:
         group = prod(axis.src[0].arg for axis in own)
         results = []
         for first in range(0, len(picked), group):
-            terms = [_materialize(x, self._lanes(value)) for x in picked[first : first + group]]
+            terms = [materialize(x, self._lanes(value)) for x in picked[first : first + group]]
             results.append(_reduce_parts(node.arg, terms, loops, vector))
         return results
 
@@ -291,210 +284,3 @@ def _combine_lanes(op: Ops, vector: UOp) -> UOp:
         high = vector.gep(tuple(range(count // 2, count)))
         vector = UOp(op, low.dtype, (low, high))
     return vector
-
-
-# ------------------------------------------------------------ lanes
-def _scalar(part: Value) -> UOp:
-    if isinstance(part, Steps):
-        raise CompileError("an index with lanes stands where a value is needed")
-    return part
-
-
-def _is_true(part: Value) -> bool:
-    return isinstance(part, UOp) and part.op is Ops.CONST and bool(part.arg)
-
-
-def _index(value: int) -> UOp:
-    return UOp.const(dtypes.weakint, value)
-
-
-def _materialize(part: Value, count: int) -> UOp:
-    """A value as a UOp: lanes as a vector, scalars as they are."""
-    if not isinstance(part, Steps):
-        return part
-    ramp = UOp(
-        Ops.VECTORIZE,
-        dtypes.weakint.vec(count),
-        tuple([_index(part.step * i) for i in range(count)]),
-    )
-    if part.base.op is Ops.CONST:
-        lanes = tuple([_index(part.base.arg + part.step * i) for i in range(count)])
-        return ramp.with_src(lanes)
-    return UOp(Ops.ADD, ramp.dtype, (part.base.broadcast(count), ramp))
-
-
-def _apply(node: UOp, operands: tuple[Value, ...], count: int) -> Value:
-    """`node` on these operands: scalar if they all are, else lane by lane."""
-    if all([isinstance(x, UOp) and x.dtype.count == 1 for x in operands]):
-        sources: tuple[UOp, ...] = operands  # type: ignore[assignment]
-        return node if sources == node.src else fold_node(node.with_src(sources))
-    stepped = _apply_to_steps(node, operands, count)
-    if stepped is not None:
-        return stepped
-    vectors = [_materialize(x, count) for x in operands]
-    folded = _fold_lanes(node, vectors, count)
-    if folded is not None:
-        return folded
-    wide = tuple([x.broadcast(count) for x in vectors])
-    return UOp(node.op, node.dtype.vec(count), wide, node.arg, node.tag)
-
-
-def _fold_lanes(node: UOp, operands: list[UOp], count: int) -> UOp | None:
-    """Constant lanes are computed here: (0, 1, 2, 3) < 2 is (true, true, false, false)."""
-    for x in operands:
-        lanes = x.src if x.op is Ops.VECTORIZE else (x,)
-        if any([lane.op is not Ops.CONST for lane in lanes]):
-            return None
-    results = []
-    for i in range(count):
-        lanes = tuple([x.src[i] if x.op is Ops.VECTORIZE else x for x in operands])
-        results.append(fold_node(node.with_src(lanes)))
-    if any([result.op is not Ops.CONST for result in results]):
-        return None
-    if all([result is results[0] for result in results]):
-        return results[0]
-    return UOp(Ops.VECTORIZE, node.dtype.vec(count), tuple(results))
-
-
-def _add(x: Value, y: Value) -> Value:
-    if isinstance(x, Steps) or isinstance(y, Steps):
-        x, y = _as_steps(x), _as_steps(y)
-        return _steps(_plus(x.base, y.base), x.step + y.step)
-    return _plus(x, y)
-
-
-def _plus(x: UOp, y: UOp) -> UOp:
-    return fold_node(UOp(Ops.ADD, dtypes.weakint, (x, y)))
-
-
-def _scale(x: Value, factor: int) -> Value:
-    if isinstance(x, Steps):
-        return _steps(_times(x.base, factor), x.step * factor)
-    return _times(x, factor)
-
-
-def _times(x: UOp, factor: int) -> UOp:
-    return fold_node(UOp(Ops.MUL, dtypes.weakint, (x, _index(factor))))
-
-
-def _as_steps(x: Value) -> Steps:
-    return x if isinstance(x, Steps) else Steps(x, 0)
-
-
-def _steps(base: UOp, step: int) -> Value:
-    return Steps(base, step) if step else base
-
-
-def _apply_to_steps(node: UOp, operands: tuple[Value, ...], count: int) -> Value | None:
-    """Index arithmetic that keeps the form base + step * lane, or loses its lanes altogether."""
-    if any([isinstance(x, UOp) and x.dtype.count > 1 for x in operands]) or len(operands) > 2:
-        return None
-    if node.op is Ops.ADD:
-        return _add(*operands)
-    if node.op is Ops.NEG:
-        return _scale(operands[0], -1)
-    if len(operands) != 2:
-        return None
-    left, right = operands
-    if node.op is Ops.MUL and isinstance(left, UOp):
-        left, right = right, left
-    if node.op is Ops.CMPLT:
-        return _compare_steps(node, _as_steps(left), _as_steps(right), count)
-    if not isinstance(left, Steps) or not isinstance(right, UOp) or right.op is not Ops.CONST:
-        return None
-    if node.op is Ops.MUL:
-        return _scale(left, right.arg)
-    return _divide_steps(node, left, right, count)
-
-
-def _divide_steps(node: UOp, left: Steps, right: UOp, count: int) -> Value | None:
-    """(8*o + lane) // 16 -> (8*o) // 16 and (8*o + lane) % 16 -> (8*o) % 16 + lane, for 8 lanes.
-
-    All lanes lie between two multiples of the base's factor, so none crosses a multiple of the
-    divisor. Shifts and masks are the same divisions by a power of two.
-    """
-    if node.op in (Ops.IDIV, Ops.MOD):
-        divisor, is_division = right.arg, node.op is Ops.IDIV
-        if node.tag == "raw" and left.base.vmin < 0:
-            return None
-    elif node.op is Ops.SHR:
-        divisor, is_division = 1 << right.arg, True
-    elif node.op is Ops.AND and right.arg > 0 and not (right.arg + 1) & right.arg:
-        divisor, is_division = right.arg + 1, False
-    else:
-        return None
-    unit = gcd(_common_factor(left.base), divisor)
-    if divisor <= 0 or not 0 <= left.step * (count - 1) < unit:
-        return None
-    result = fold_node(node.with_src((left.base, right)))
-    return result if is_division else _steps(result, left.step)
-
-
-def _compare_steps(node: UOp, left: Steps, right: Steps, count: int) -> Value | None:
-    """8*o + lane < 24 -> 8*o < 24, for 8 lanes: either all lanes are below or none is."""
-    if right.step == 0:
-        unit = gcd(_common_factor(left.base), _common_factor(right.base))
-        if 0 <= left.step * (count - 1) < unit:
-            return fold_node(node.with_src((left.base, right.base)))
-    elif left.step == 0:
-        # c < base + lane, where base is a multiple of the unit and c one less than one
-        bound = _plus(left.base, _index(1))
-        unit = gcd(_common_factor(bound), _common_factor(right.base))
-        if 0 <= right.step * (count - 1) < unit:
-            return fold_node(node.with_src((left.base, right.base)))
-    return None
-
-
-def _common_factor(node: UOp) -> int:
-    """A number that divides the index whatever its variables are; 0 divides only the constant 0."""
-    factor = 0
-    stack = [node]
-    while stack:
-        term = stack.pop()
-        if term.op is Ops.ADD:
-            stack.extend(term.src)
-        elif term.op is Ops.CONST:
-            factor = gcd(factor, term.arg)
-        elif term.op is Ops.MUL and term.src[1].op is Ops.CONST:
-            factor = gcd(factor, term.src[1].arg)
-        elif term.op is Ops.SHL and term.src[1].op is Ops.CONST:
-            factor = gcd(factor, 1 << term.src[1].arg)
-        else:
-            return 1
-    return factor
-
-
-# ------------------------------------------------------------ loads and stores
-def _load(node: UOp, place: Place, count: int) -> UOp:
-    """Consecutive lanes become one vector load, equal lanes one scalar load, others a gather."""
-    memory, index, valid = place
-    has_lanes = isinstance(index, Steps) or index.dtype.count > 1
-    if not has_lanes and (valid is None or valid.dtype.count == 1):
-        return _index_of(memory, _materialize(index, count), valid).load()
-    dtype = node.dtype.vec(count)
-    if isinstance(index, Steps) and index.step == 1:
-        return UOp(Ops.LOAD, dtype, (_index_of(memory, index.base, valid),))
-    if isinstance(index, Steps) and index.step == -1 and (valid is None or valid.dtype.count == 1):
-        first = _plus(index.base, _index(1 - count))
-        forward = UOp(Ops.LOAD, dtype, (_index_of(memory, first, valid),))
-        return forward.gep(tuple(reversed(range(count))))
-    wide = _materialize(index, count).broadcast(count)
-    return UOp(Ops.LOAD, dtype, (_index_of(memory, wide, valid),))
-
-
-def _store(place: Place, value: Value, count: int, loops: tuple[UOp, ...]) -> UOp | None:
-    """Consecutive lanes become one vector store, others a scatter; None if nothing is written."""
-    memory, index, valid = place
-    if valid is not None and valid.op is Ops.CONST and not valid.arg:
-        return None
-    if count == 1:
-        return _index_of(memory, _scalar(index), valid).store(_scalar(value), *loops)
-    wide = _materialize(value, count).broadcast(count)
-    if isinstance(index, Steps) and index.step == 1:
-        return _index_of(memory, index.base, valid).store(wide, *loops)
-    lanes = _materialize(index, count).broadcast(count)
-    return _index_of(memory, lanes, valid).store(wide, *loops)
-
-
-def _index_of(memory: UOp, index: UOp, valid: UOp | None) -> UOp:
-    return memory.index(index, valid)

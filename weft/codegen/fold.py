@@ -1,8 +1,8 @@
 """Fold: one new node made as plain as its sources allow, while a pass is building it.
 
-In: a node whose sources are already plain. Out: the same value, folded. Sits below expand, which copies a node
-once per combination of written-out axes and puts constants in place of them: a whole simplification of the
-copies would cost many times what these single steps do.
+In: a node whose sources are already plain. Out: the same value, folded. Sits below expand, which
+copies a node once per combination of written-out axes and puts constants in place of them: a
+whole simplification of the copies would cost many times what these single steps do.
 Invariant: a node tagged "raw" has C semantics and is folded by those, never by the op table's.
 """
 
@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from weft.uop import evaluate
 from weft.uop.node import UOp
-from weft.uop.opset import GroupOp, Ops
+from weft.uop.opset import Ops
+from weft.uop.symbolic import symbolic
 
 # a chain of rules on one node is short; this only stops a pair of rules that undo each other
 _STEPS = 16
@@ -21,32 +22,11 @@ def fold_node(node: UOp) -> UOp:
     if node.tag == "raw":
         return _fold_raw(node)
     for _ in range(_STEPS):
-        folded = _step(node)
+        folded = symbolic.rewrite(node)
         if folded is None:
             return node
         node = folded
     return node
-
-
-def _step(node: UOp) -> UOp | None:
-    if node.op in GroupOp.Elementwise and all([s.op is Ops.CONST for s in node.src]):
-        values = [s.arg for s in node.src]
-        found = evaluate.evaluate(
-            node.op, node.dtype, *values, src_dtypes=[s.dtype for s in node.src]
-        )
-        return UOp.const(node.dtype, found)
-    if node.op in (Ops.ADD, Ops.MUL) and node.dtype.kind == "int":
-        x, y = node.src
-        if x.op is Ops.CONST:
-            x, y = y, x
-        if y.op is Ops.CONST:
-            if y.arg == (0 if node.op is Ops.ADD else 1):
-                return x
-            if node.op is Ops.MUL and y.arg == 0:
-                return y
-            if x.op is node.op and x.src[1].op is Ops.CONST:
-                return UOp(node.op, node.dtype, (x.src[0], x.src[1].alu(node.op, y)))
-    return None
 
 
 def _fold_raw(node: UOp) -> UOp:

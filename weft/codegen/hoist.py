@@ -1,9 +1,11 @@
 """Hoist sums: the terms of an index are added from the outermost loop inwards, constants last.
 
-In: a kernel and its `Nest`. Out: the same kernel; in every index sum the part that changes least often comes first.
-Sits between place and linearize, because only here the depth of a term is known.
-Invariant: machine integers wrap, so any order gives the same sum. Written this way the partial sums of outer terms
-run in outer loops, copies of one index share all but their constant, and that one fits into the address.
+In: a kernel and its `Nest`. Out: the same kernel; in every index sum the part that changes least
+often comes first. Sits between place and linearize, because only here the depth of a term is
+known.
+Invariant: machine integers wrap, so any order gives the same sum. Written this way the partial
+sums of outer terms run in outer loops, copies of one index share all but their constant, and that
+one fits into the address.
 
     (k*2 + 1)*N + j  ->  (j + k*2*N) + N, where j is the outer and k the inner loop
 """

@@ -1,9 +1,10 @@
 """Linearize: the loop nest as a list of UOps in execution order.
 
-In: a kernel and its `Nest`. Out: the linear program: memory and constants, then each node once, where RANGE opens a
-loop and END closes it, and every REDUCE is a register (ACC) that its loop updates. Last pass before rendering.
-Invariant: in each loop the nodes keep the order of the expression, sources first, so that a value is computed shortly
-before its use; a nested loop stands where the first of its results is needed.
+In: a kernel and its `Nest`. Out: the linear program: memory and constants, then each node once,
+where RANGE opens a loop and END closes it, and every REDUCE is a register (ACC) that its loop
+updates. Last pass before rendering.
+Invariant: in each loop the nodes keep the order of the expression, sources first, so that a value
+is computed shortly before its use; a nested loop stands where the first of its results is needed.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 from typing import TypeAlias
 
-from weft.codegen.loops import own_axes
 from weft.codegen.place import Loop, Nest
 from weft.dtype import DType, dtypes
 from weft.uop.node import UOp
@@ -56,6 +56,7 @@ class _Linearizer:
         self.reduces: dict[Loop, list[UOp]] = {}  # by the outermost loop they open
         self.registers: dict[UOp, UOp] = {}
         self.numbers: set[tuple[int, ...]] = set()
+        self.written: set[UOp] = set()
         self.done: dict[UOp, UOp] = {}  # what each node is in the linear program
 
     def run(self) -> list[UOp]:
@@ -137,16 +138,19 @@ class _Linearizer:
 
     def _order_loads_before_stores(self) -> None:
         """Values are functions of what memory held before the nest, so its loads come first."""
-        stores = [u for u in self.position if u.op is Ops.STORE and _memory(u).op is Ops.PARAM]
-        written = {_memory(store) for store in stores}
-        nests = {self._top(self.block[store]) for store in stores} - {self.nest.root}
+        stores: dict[UOp, list[tuple[UOp, Loop]]] = {}
+        for node in self.position:
+            if node.op is Ops.STORE and _memory(node).op is Ops.PARAM:
+                home = self._top(self.block[node])
+                stores.setdefault(_memory(node), []).append((node, home))
+        nests = {home for found in stores.values() for _, home in found} - {self.nest.root}
         for load in self.position:
-            if load.op is not Ops.LOAD or _memory(load) not in written:
+            if load.op is not Ops.LOAD or _memory(load) not in stores:
                 continue
             home = self._top(self.block[load])
-            for store in stores:
-                same_nest = home is self._top(self.block[store])
-                if _memory(store) is _memory(load) and (same_nest or home not in nests):
+            for store, nest in stores[_memory(load)]:
+                # other nests come before or after as a whole, in the order of the SINK
+                if home is nest or home not in nests:
                     self._wait(store, load)
 
     def _top(self, loop: Loop) -> Loop:
@@ -236,7 +240,10 @@ class _Linearizer:
             src = node.src[:2] if node.op is Ops.STORE else node.src
             new = node.with_src(tuple([self.done[s] for s in src]))
         self.done[node] = new
-        return [new]
+        # filling and reading an element of a LOCAL may be the same INDEX, written by the first
+        is_new = new not in self.written
+        self.written.add(new)
+        return [new] if is_new else []
 
 
 _LAST = 1 << 62

@@ -1,9 +1,10 @@
-"""What every pass that shapes loops asks: who closes an axis, what must come before what, how to rename.
+"""What every pass that shapes loops asks: who closes an axis, what must come before what, how to
+rename.
 
-In: a kernel. Out: facts about its closers, the nodes that end axes (STORE, REDUCE, STAGE), and kernels with renamed
-axes. Sits below merge, separate and place.
-Invariant: renaming follows scope: an axis is renamed where it is free in the closer's own expression, never inside
-another closer that ends the same axis itself.
+In: a kernel. Out: facts about its closers, the nodes that end axes (STORE, REDUCE, STAGE), and
+kernels with renamed axes. Sits below merge, separate and place.
+Invariant: renaming follows scope: an axis is renamed where it is free in the closer's own
+expression, never inside another closer that ends the same axis itself.
 """
 
 from __future__ import annotations

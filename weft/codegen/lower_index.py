@@ -1,10 +1,10 @@
 """Lower index dtype: the unbounded ints of a kernel become machine integers.
 
-In: an expanded kernel whose ranges, variables and index arithmetic are `weakint` with known bounds. Out: the same
-kernel with int32 or int64 in their place. Sits after expand and before place, so that the casts between the two
-widths are ordinary nodes that find their own loop.
-Invariant: no value is ever wider than the dtype it gets; a scalar takes the target's index dtype if it fits, lanes
-take int32 if they fit, because twice as many of them go into a register.
+In: an expanded kernel whose ranges, variables and index arithmetic are `weakint` with known
+bounds. Out: the same kernel with int32 or int64 in their place. Sits after expand and before
+place, so that the casts between the two widths are ordinary nodes that find their own loop.
+Invariant: no value is ever wider than the dtype it gets; a scalar takes the target's index dtype
+if it fits, lanes take int32 if they fit, because twice as many of them go into a register.
 """
 
 from __future__ import annotations
@@ -59,9 +59,7 @@ def _lower_node(node: UOp, lowered: dict[UOp, UOp], index_dtype: DType) -> UOp:
 
 
 # ops whose sources keep the widths they have; memory and registers of weakint are int64
-_PASS_ON = frozenset(
-    {Ops.INDEX, Ops.LOAD, Ops.STORE, Ops.REDUCE, Ops.SINK, Ops.AFTER, Ops.LOCAL}
-)
+_PASS_ON = frozenset({Ops.INDEX, Ops.LOAD, Ops.STORE, Ops.REDUCE, Ops.SINK, Ops.AFTER, Ops.LOCAL})
 # ops whose width follows from their own bounds; sources are cast to it
 _CHOOSE_OWN_WIDTH = frozenset(
     {Ops.CONST, Ops.VARIABLE, Ops.RANGE, Ops.SPECIAL, Ops.CAST, Ops.VECTORIZE, Ops.GEP, Ops.BIND}

@@ -1,7 +1,7 @@
 """Merge: independent reduces that read the same elements run in one loop.
 
-In: a kernel AST. Out: the same kernel where such REDUCEs have the same RANGEs. Sits before optimise, which then
-splits and types the one loop for all of them.
+In: a kernel AST. Out: the same kernel where such REDUCEs have the same RANGEs. Sits before
+optimise, which then splits and types the one loop for all of them.
 Invariant: only reduces of equal rank and equal free axes merge, so that none waits for another.
 
     sum(x[i], i) and sum(x[j] * x[j], j)  ->  sum(x[i], i) and sum(x[i] * x[i], i): x is read once
@@ -24,7 +24,7 @@ def merge(sink: UOp) -> UOp:
 
 
 def _find_merges(sink: UOp) -> dict[UOp, UOp]:
-    """Reduces of one rank and what they become; one rank at a time, as they may stand in each other."""
+    """Reduces of one rank and what they become; one rank at a time, as one may hold another."""
     by_rank = ranks(sink.toposort())
     groups: dict[object, list[UOp]] = {}
     for closer, rank in by_rank.items():

@@ -1,9 +1,9 @@
 """The codegen pipeline: one kernel AST -> a linear program and its text.
 
-In: a SINK of STOREs over RANGEs, and the renderer of a target. Out: a `ProgramSpec`. Sits between the schedule, which
-makes kernels, and the devices, which compile and run them.
-Invariant: every pass keeps what the kernel computes. `DEBUG=5` prints the kernel after each pass; `SPEC=1` verifies
-the program, `SPEC=2` the kernel after each pass as well.
+In: a SINK of STOREs over RANGEs, and the renderer of a target. Out: a `ProgramSpec`. Sits between
+the schedule, which makes kernels, and the devices, which compile and run them.
+Invariant: every pass keeps what the kernel computes. `DEBUG=5` prints the kernel after each pass;
+`SPEC=1` verifies the program, `SPEC=2` the kernel after each pass as well.
 """
 
 from __future__ import annotations
@@ -52,6 +52,9 @@ def _optimise(sink: UOp, renderer: Renderer) -> UOp:
     if NOOPT or not sink.arg.optimise:
         return sink
     better = optimise(sink, renderer.target)
+    if DEBUG >= 6:
+        for opt in better.arg.applied:
+            print(f"*** {sink.arg.name}: {opt!r}")
     # splitting puts sums where one axis was: what divided or compared that axis may now be plain
     return better if better is sink else graph_rewrite(better, sym, name="simplify split axes")
 

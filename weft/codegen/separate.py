@@ -1,9 +1,11 @@
 """Separate: every loop gets axes of its own.
 
-In: a kernel in which one RANGE may be closed in several places. Out: the same kernel in which closers share a RANGE
-only if they run in one loop: reduces and fills of equal rank over the same axes at the same level, and stores of one
-nest. Sits before optimise (which may then type each loop by itself), and again after expand.
-Invariant: nests run in the order of the SINK; within a nest every load of a buffer comes before a store to it.
+In: a kernel in which one RANGE may be closed in several places. Out: the same kernel in which
+closers share a RANGE only if they run in one loop: reduces and fills of equal rank over the same
+axes at the same level, and stores of one nest. Sits before optimise (which may then type each
+loop by itself), and again after expand.
+Invariant: nests run in the order of the SINK; within a nest every load of a buffer comes before a
+store to it.
 """
 
 from __future__ import annotations
@@ -110,7 +112,7 @@ def _reads_of_written(sink: UOp, stores: list[UOp]) -> dict[UOp, frozenset[UOp]]
 
 
 def _disturbs(writer: UOp, reader: UOp, reads: dict[UOp, frozenset[UOp]]) -> bool:
-    """Whether the writer's element may be another one than the reader reads in the same iteration."""
+    """Whether the writer may change an element that the reader reads in another iteration."""
     memory, index = writer.src[0].src[:2]
     return any([read.src[0] is memory and read.src[1] is not index for read in reads[reader]])
 
@@ -125,9 +127,7 @@ def _can_share(store: UOp, other: UOp, reads: dict[UOp, frozenset[UOp]]) -> bool
     return not _disturbs(store, other, reads) and not _disturbs(other, store, reads)
 
 
-def _order_nests(
-    nests: list[list[UOp]], reads: dict[UOp, frozenset[UOp]]
-) -> list[list[UOp]]:
+def _order_nests(nests: list[list[UOp]], reads: dict[UOp, frozenset[UOp]]) -> list[list[UOp]]:
     """As given, but a nest that reads a buffer runs before the one that writes it.
 
     The values of a kernel are functions of what its buffers held before. Where two nests write what

@@ -1,8 +1,8 @@
 """Share threads: all nests of a kernel run over one THREAD axis size.
 
-In: a kernel in which some nests have a THREAD axis, of any size, and others have none. Out: every nest has a THREAD
-axis of the greatest size, because a call runs one span of it; what a nest has fewer of is guarded by a loop of
-0 or 1 rounds. Sits before expand.
+In: a kernel in which some nests have a THREAD axis, of any size, and others have none. Out: every
+nest has a THREAD axis of the greatest size, because a call runs one span of it; what a nest has
+fewer of is guarded by a loop of 0 or 1 rounds. Sits before expand.
 Invariant: each iteration of each nest runs on exactly one thread.
 
     STORE(p[0], v)  ->  STORE(p[0], v, t in 0..T of THREAD, g in 0..(1 if t < 1 else 0))
@@ -38,14 +38,14 @@ def share_threads(sink: UOp) -> UOp:
         return sink
     fresh = FreshAxes(sink.toposort())
     size = UOp.const(dtypes.weakint, count)
+    nests = _first_axes(sink)
     made: dict[UOp | None, tuple[UOp, UOp]] = {}
     stores = []
     for store, axis in zip(sink.src, axes, strict=True):
         if axis is not None and axis.src[0].arg == count:
             stores.append(store)
             continue
-        # stores of one nest share an axis, so also the guard; those without one share theirs
-        first = axis if axis is not None else next(iter(own_axes(store)), None)
+        first = nests.get(own_axes(store)[0]) if own_axes(store) else None
         if first not in made:
             thread = fresh.make(size, AxisType.THREAD)
             fewer = 1 if axis is None else axis.src[0].arg
@@ -55,6 +55,17 @@ def share_threads(sink: UOp) -> UOp:
             made[first] = (thread, fresh.make(rounds, AxisType.LOOP))
         stores.append(_guard(store, axis, *made[first]))
     return sink.with_src(tuple(stores))
+
+
+def _first_axes(sink: UOp) -> dict[UOp, UOp]:
+    """For each output axis one axis that stands for its nest: stores that share one are a nest."""
+    first: dict[UOp, UOp] = {}
+    for store in sorted(sink.src, key=lambda s: -len(own_axes(s))):
+        axes = own_axes(store)
+        known = next((first[axis] for axis in axes if axis in first), None)
+        for axis in axes:
+            first.setdefault(axis, known if known is not None else axes[0])
+    return first
 
 
 def _thread_axis(store: UOp) -> UOp | None:

@@ -1,7 +1,8 @@
 """Widen: inside a kernel the half types compute in float32.
 
-In: a kernel AST. Out: the same kernel where float16, bfloat16 and the 8-bit floats only appear at LOAD, STORE,
-CAST and BITCAST. Sits before optimise, so that register and vector sizes are counted in what is computed.
+In: a kernel AST. Out: the same kernel where float16, bfloat16 and the 8-bit floats only appear at
+LOAD, STORE, CAST and BITCAST. Sits before optimise, so that register and vector sizes are counted
+in what is computed.
 Invariant: rounding happens at stores and at explicit casts, and an explicit cast always rounds:
 CAST(CAST(x, half), float32) stays.
 """

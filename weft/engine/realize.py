@@ -27,9 +27,10 @@ from weft.engine.schedule import Prepared, Request, Step, default_device, prepar
 from weft.engine.storage import buffer_of
 from weft.helpers import GlobalCounters, colored, time_to_str
 from weft.knobs import DEBUG
+from weft.schedule.decide import storage_of
 from weft.schedule.pipeline import Item, make_schedule
 from weft.uop.node import UOp
-from weft.uop.opset import GroupOp, Ops
+from weft.uop.opset import Ops
 from weft.uop.resolve import sym_infer
 
 # value -> where it is stored, for graphs built before it was realized
@@ -58,6 +59,7 @@ def realize_cells(cells: Iterable[Cell], live: Iterable[Cell] = ()) -> None:
             _say_scheduled(prepared, hit, time.perf_counter() - started)
         results = execute(prepared, request)
         _forget_overwritten(prepared, request)
+        _remember_states(sink, {request.writes[i] for i in prepared.executed})
         for cell, value, node, result in zip(wanted, values, sink.src, results, strict=True):
             _settle(cell, value, node, result)
 
@@ -89,14 +91,9 @@ def _settle(cell: Cell, value: UOp, node: UOp, result: UOp | None) -> None:
     if result is None:
         result = UOp.new_buffer(default_device([value]), 0, value.dtype)
     stored = _shaped(result, value.shape)
-    state = node
-    while state.op in GroupOp.Movement:
-        state = state.src[0]
-    for expression, home in ((value, stored), (node, stored), (state, result)):
-        if expression is state and state.op is not Ops.AFTER:
-            continue
-        if expression.op not in (Ops.CONST, Ops.BUFFER) and expression is not home:
-            _known[expression] = home
+    for expression in (value, node):
+        if expression.op not in (Ops.CONST, Ops.BUFFER) and expression is not stored:
+            _known[expression] = stored
             _kept_in.setdefault(result, weakref.WeakSet()).add(expression)
     if cell.value is value:
         cell.value = stored
@@ -111,6 +108,19 @@ def _shaped(storage: UOp, shape: tuple[Any, ...]) -> UOp:
     for part in shape:
         size = size * part
     return storage._mop(Ops.SHRINK, ((0, size),))._mop(Ops.RESHAPE, shape)
+
+
+def _remember_states(sink: UOp, executed: set[UOp]) -> None:
+    """These writes have happened: the last state of each storage is the storage itself."""
+    if not executed:
+        return
+    order = sink.toposort()
+    passed = {u.src[0].base for u in order if u in executed}
+    for node in order:
+        if node.op is Ops.AFTER and node not in passed and executed.issuperset(node.src[1:]):
+            storage = storage_of(node)
+            _known[node] = _shaped(storage, node.shape)
+            _kept_in.setdefault(storage, weakref.WeakSet()).add(node)
 
 
 def _forget_overwritten(prepared: Prepared, request: Request) -> None:
@@ -135,7 +145,10 @@ def _pending_readers(sink: UOp, wanted: list[Cell], live: Iterable[Cell]) -> lis
     for node in values.toposort():
         if node.op is Ops.SINK or node in running:
             continue
-        src = node.src[1:] if node.op in (Ops.STORE, Ops.AFTER) else node.src
+        src = node.src
+        if node.op is Ops.AFTER and node.src[0].base.op is Ops.BUFFER:
+            # a state of the storage is not a reader of it
+            src = node.src[1:]
         if any(s in reads or s in destroyed for s in src):
             reads.add(node)
     return [c for c, value in zip(pending, values.src, strict=True) if value in reads]

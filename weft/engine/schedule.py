@@ -64,6 +64,7 @@ class Prepared:
     steps: list[Step]
     results: list[int | None]
     overwritten: list[int]  # inputs that are written
+    executed: list[int]  # which of the request's writes happen (what nobody reads is dropped)
     arenas: dict[Any, int]
 
 
@@ -74,6 +75,7 @@ class Request:
     key: tuple[Any, ...]
     inputs: list[UOp] = field(default_factory=list)
     values: dict[str, int] = field(default_factory=dict)
+    writes: list[UOp] = field(default_factory=list)  # the STOREs, in order
 
 
 _prepared: dict[tuple[Any, ...], Prepared] = {}
@@ -100,6 +102,8 @@ def describe(sink: UOp, device: str) -> Request:
                 )
             rows.append((Ops.VARIABLE, node.dtype, (), variable.arg, None))
         else:
+            if node.op is Ops.STORE:
+                request.writes.append(node)
             src = tuple([numbers[s] for s in node.src])
             rows.append((node.op, node.dtype, src, node.arg, node.tag))
     request.key = (device, SPLIT_REDUCEOP.value, NO_MEMORY_PLANNER.value, *rows)
@@ -127,14 +131,20 @@ def prepare_schedule(sink: UOp, device: str) -> tuple[Prepared, Request, bool]:
 
 
 def _canonical(sink: UOp, request: Request) -> UOp:
-    changes: dict[UOp, UOp] = {
-        node: UOp(Ops.BUFFER, node.dtype, (), BufferArg(-1 - i, node.arg.size, node.arg.device))
-        for i, node in enumerate(request.inputs)
-    }
+    """Buffers by position, variables free, and every write tagged with its number."""
+    done: dict[UOp, UOp] = {}
+    for i, node in enumerate(request.inputs):
+        arg = BufferArg(-1 - i, node.arg.size, node.arg.device)
+        done[node] = UOp(Ops.BUFFER, node.dtype, (), arg)
+    numbers = {node: i for i, node in enumerate(request.writes)}
     for node in sink.toposort():
         if node.op is Ops.BIND:
-            changes[node] = node.src[0]
-    return sink.substitute(changes)
+            done[node] = node.src[0]
+        elif node not in done:
+            src = tuple([done[s] for s in node.src])
+            new = node if src == node.src else node.with_src(src)
+            done[node] = new.rtag(("write", numbers[node])) if node.op is Ops.STORE else new
+    return done[sink]
 
 
 def _prepare(schedule: Schedule, inputs: int) -> Prepared:
@@ -174,7 +184,7 @@ def _prepare(schedule: Schedule, inputs: int) -> Prepared:
     overwritten = [number_of(m) for m in schedule.overwritten if -inputs <= m.arg.number <= -1]
     if DEBUG >= 3:
         _show(schedule)
-    return Prepared(inputs, memories, steps, results, overwritten, arenas)
+    return Prepared(inputs, memories, steps, results, overwritten, schedule.executed, arenas)
 
 
 def _show(schedule: Schedule) -> None:

@@ -75,8 +75,7 @@ class PaddingMixin(MovementMixin):
         padded = kept._pad_zeros(around)
         if value == 0 or padded is kept:
             return padded
-        inside = self.const_like(True, dtypes.bool).shrink(box)
-        inside = inside.expand(kept.shape)._pad_zeros(around)
+        inside = self._constant(1).cast(dtypes.bool).expand(kept.shape)._pad_zeros(around)
         return inside.where(padded, value)
 
     def _pad_copied(self, axis: int, before: int, after: int, mode: str) -> Self:
@@ -189,7 +188,9 @@ class PaddingMixin(MovementMixin):
             cut = self._slice(axis, 0, (count - 1) * step + 1)
             strided = cut._stride([step if i == axis else 1 for i in range(self.ndim)])
             return strided.reshape((*before, count, 1, *after))
-        if reach <= step or width == length == reach:
+        if is_int(count) and count == 1:
+            return self._slice(axis, 0, reach)._windows_apart(axis, 1, width, reach, gap)
+        if reach <= step:
             return self._windows_apart(axis, count, width, step, gap)
         row = length + gap
         times = ceildiv(width * row, length)

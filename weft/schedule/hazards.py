@@ -1,10 +1,8 @@
-"""Find values that must be stored before a storage they read is overwritten.
+"""Keep values that must be stored before a storage they read is overwritten.
 
-What comes in: a tensor graph in order, sources first. What goes out: a set of values to store in
-kernels of their own.
+What comes in: a tensor graph. What goes out: the same graph, such values wrapped in CONTIGUOUS.
 Where it sits: before decide. `y = t + 1; t.assign(t * 2); z = y + t` reads t before and after the
-write; one kernel
-cannot do both, so y is stored first (PyTorch would have computed it right there).
+write; one kernel cannot do both, so y is stored first (PyTorch would have computed it right there).
 The one invariant: no kernel both reads a state of a storage and depends on a later state of it.
 """
 
@@ -14,46 +12,54 @@ from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
 
 
-def find_hazards(order: list[UOp], stored: set[UOp]) -> set[UOp]:
+def keep_apart(value: UOp) -> UOp:
+    """The value in storage of its own, made by a kernel of its own."""
+    return UOp(Ops.CONTIGUOUS, value.dtype, (value,), tag="own")
+
+
+def separate_states(sink: UOp) -> UOp:
     """Sets of writes are kept as bits of one int per node, so that the walk stays linear."""
+    order = sink.toposort()
     writes = {node: 1 << i for i, node in enumerate(n for n in order if n.op is Ops.STORE)}
     if not writes:
-        return set()
+        return sink
     overwritten: dict[UOp, int] = {}
     for node, bit in writes.items():
         state = node.src[0].base
         overwritten[state] = overwritten.get(state, 0) | bit
     old: dict[UOp, int] = {}  # writes that destroy something this value still reads
     new: dict[UOp, int] = {}  # writes this value comes after
-    forced: set[UOp] = set()
+    done: dict[UOp, UOp] = {}
     for node in order:
-        old_bits, new_bits = _own_bits(node, overwritten, writes)
+        new_bits = 0
         for source in node.src:
             new_bits |= new[source]
-        for source in _read(node):
-            destroyed = old[source] & new_bits & ~new[source]
-            if destroyed:
-                forced.add(source)
-            elif source not in stored:
+        if node.op is Ops.AFTER:
+            for effect in node.src[1:]:
+                new_bits |= writes.get(effect, 0)
+        old_bits = 0
+        reads = _read(node)
+        src = [done[s] for s in node.src]
+        for i in reads:
+            source = node.src[i]
+            if old[source] & new_bits & ~new[source]:
+                src[i] = keep_apart(src[i])
+            else:
                 old_bits |= old[source]
-        # a state reads nothing itself: whoever reads it is the reader
-        old[node] = overwritten.get(node, 0) if node.op in (Ops.AFTER, Ops.BUFFER) else old_bits
-        new[node] = new_bits
-    return forced
+        if node.op in (Ops.AFTER, Ops.BUFFER):
+            # a state reads nothing itself: whoever reads it is the reader
+            old_bits = overwritten.get(node, 0)
+        elif node.op in (Ops.CONTIGUOUS, Ops.COPY):
+            old_bits = 0
+        old[node], new[node] = old_bits, new_bits
+        done[node] = node if tuple(src) == node.src else node.with_src(tuple(src))
+    return done[sink]
 
 
-def _own_bits(node: UOp, overwritten: dict[UOp, int], writes: dict[UOp, int]) -> tuple[int, int]:
-    new_bits = 0
-    if node.op is Ops.AFTER:
-        for effect in node.src[1:]:
-            new_bits |= writes.get(effect, 0)
-    return 0, new_bits
-
-
-def _read(node: UOp) -> tuple[UOp, ...]:
-    """The sources whose values this node reads."""
+def _read(node: UOp) -> range:
+    """Which sources' values this node reads."""
     if node.op is Ops.STORE:
-        return node.src[1:2]
+        return range(1, 2)
     if node.op in (Ops.AFTER, Ops.SINK):
-        return ()
-    return node.src[:1] if node.op in GroupOp.Movement else node.src
+        return range(0)
+    return range(1) if node.op in GroupOp.Movement else range(len(node.src))

@@ -14,17 +14,20 @@ from __future__ import annotations
 
 from weft.schedule.build import Built
 from weft.schedule.decide import BUFFER_BUDGET, OP_BUDGET
-from weft.schedule.draft import size_of
+from weft.schedule.draft import volume
 from weft.schedule.order import CycleError, all_dependencies, data_levels, order_kernels
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
+
+
+HOSTS_TRIED = 8
 
 
 def merge_kernels(kernels: list[Built]) -> list[Built]:
     """Greedy, first fit, level by level; undone as a whole if it would make kernels wait for each
     other."""
     levels = data_levels(kernels)
-    groups: dict[tuple[object, ...], list[Built]] = {}
+    groups: dict[tuple[object, ...], list[int]] = {}
     result: list[Built] = []
     for kernel in kernels:
         draft = kernel.draft
@@ -33,14 +36,14 @@ def merge_kernels(kernels: list[Built]) -> list[Built]:
             continue
         sizes = tuple(axis.src[0] for axis in draft.ranges)
         hosts = groups.setdefault((levels[kernel], draft.device, sizes), [])
-        for position, host in enumerate(hosts):
-            merged = _try_merge(host, kernel)
+        # only the latest few are tried, so that thousands of equal kernels cost linear time
+        for place in hosts[-HOSTS_TRIED:]:
+            merged = _try_merge(result[place], kernel)
             if merged is not None:
-                hosts[position] = merged
-                result[result.index(host)] = merged
+                result[place] = merged
                 break
         else:
-            hosts.append(kernel)
+            hosts.append(len(result))
             result.append(kernel)
     if len(result) == len(kernels):
         return kernels
@@ -62,17 +65,22 @@ def _try_merge(host: Built, guest: Built) -> Built | None:
     if any(not (a <= b or b <= a) for a in _positions(host) for b in _positions(guest)):
         return None
     renamed = _rename(guest, host)
-    stores = [*host.stores, *renamed]
-    if in_place_conflict(stores):
+    if in_place_conflict([*host.stores, *renamed]):
         return None
+    combined = _combine(host, guest, renamed)
+    host.draft.reductions.extend(_map_sets(guest, host))
+    return combined
+
+
+def _combine(host: Built, guest: Built, stores: list[UOp]) -> Built:
+    """One kernel with the outputs of both."""
     draft = host.draft
     draft.count += guest.draft.count
     draft.buffers |= guest.draft.buffers
-    draft.reductions.extend(_map_sets(guest, host))
     draft.next_number += guest.draft.next_number
     return Built(
         draft,
-        stores,
+        [*host.stores, *stores],
         {**host.reads, **guest.reads},
         {**host.overwrites, **guest.overwrites},
         {**host.waits, **guest.waits},
@@ -116,9 +124,74 @@ def in_place_conflict(stores: list[UOp]) -> bool:
     return False
 
 
-def volume_of(kernel: Built) -> int:
-    """How many elements each output of the kernel has."""
-    total = 1
-    for axis in kernel.draft.ranges:
-        total *= size_of(axis)
-    return total
+# elements up to which a kernel is a launch more than it is work
+SMALL_NEST = 1 << 14
+MOST_NESTS = 16
+
+
+def join_nests(kernels: list[Built]) -> list[Built]:
+    """Small kernels of one level become loop nests of one program: one launch instead of many.
+
+    Fifty small parameters of an optimiser step are then a few launches.
+    """
+    levels = data_levels(kernels)
+    latest: dict[tuple[object, ...], int] = {}
+    result: list[Built] = []
+    for kernel in kernels:
+        draft = kernel.draft
+        if not kernel.stores or draft.heavy or volume(draft.ranges) > SMALL_NEST:
+            result.append(kernel)
+            continue
+        group = (levels[kernel], draft.device)
+        place = latest.get(group)
+        if place is not None and _may_join(result[place], kernel):
+            host = result[place]
+            result[place] = _combine(host, kernel, _renumber(kernel, host.draft.next_number))
+        else:
+            latest[group] = len(result)
+            result.append(kernel)
+    if len(result) == len(kernels):
+        return kernels
+    try:
+        order_kernels(result, all_dependencies(result))
+    except CycleError:
+        return kernels
+    return result
+
+
+def _may_join(host: Built, guest: Built) -> bool:
+    if len(host.stores) + len(guest.stores) > MOST_NESTS:
+        return False
+    if host.draft.count + guest.draft.count > OP_BUDGET // 2:
+        return False
+    if len(host.draft.buffers | guest.draft.buffers) > BUFFER_BUDGET:
+        return False
+    work = _reduced_points(host) + _reduced_points(guest)
+    if work > SMALL_NEST * MOST_NESTS:
+        return False
+    # nests run one after another: neither may write what the other touches
+    ours, theirs = _touched(host), _touched(guest)
+    return not (ours[1] & (theirs[0] | theirs[1]) or theirs[1] & ours[0])
+
+
+def _reduced_points(kernel: Built) -> int:
+    """How often the innermost work of a kernel is done at most."""
+    axes = {u for u in UOp.sink(*kernel.stores).toposort() if u.op is Ops.RANGE}
+    return volume(frozenset(axes))
+
+
+def _touched(kernel: Built) -> tuple[set[UOp], set[UOp]]:
+    """The storages read and the storages written."""
+    written = {store.src[0].src[0] for store in kernel.stores}
+    nodes = UOp.sink(*kernel.stores).toposort()
+    read = {u.src[0].src[0] for u in nodes if u.op is Ops.LOAD}
+    return read, written
+
+
+def _renumber(guest: Built, offset: int) -> list[UOp]:
+    changes = {
+        u: UOp.range(u.src[0], tuple(n + offset for n in u.arg.number), u.arg.kind)
+        for u in UOp.sink(*guest.stores).toposort()
+        if u.op is Ops.RANGE
+    }
+    return [store.substitute(changes) for store in guest.stores]

@@ -5,7 +5,7 @@ What goes out: a `Schedule`. Sits between Tensor and codegen; its driver and cac
 engine/schedule.py.
 The one invariant: the passes depend on structure only, so equal graphs have equal schedules.
 
-    prepare -> find hazards -> survey -> decide -> build -> merge -> order -> number parameters
+    prepare -> separate states -> survey -> decide -> build -> merge -> order -> number parameters
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 
 from weft.schedule.build import Builder, Built
 from weft.schedule.decide import Decider, Plan, storage_of
-from weft.schedule.hazards import find_hazards
-from weft.schedule.merge import in_place_conflict, merge_kernels
+from weft.schedule.hazards import keep_apart, separate_states
+from weft.schedule.merge import in_place_conflict, join_nests, merge_kernels
 from weft.schedule.order import CycleError, all_dependencies, order_kernels
 from weft.schedule.parameters import Argument, number_parameters
-from weft.schedule.prepare import PrepareContext, prepare
+from weft.schedule.prepare import PrepareContext, is_whole_storage, prepare
 from weft.schedule.survey import Survey, max_elements
 from weft.uop.args import BufferArg
 from weft.uop.node import UOp
@@ -47,38 +47,31 @@ class Schedule:
         default_factory=list
     )  # BUFFER of each value; None: no elements
     overwritten: list[UOp] = field(default_factory=list)  # BUFFERs that STOREs of the graph write
+    executed: list[int] = field(default_factory=list)  # the numbers in the tags of these STOREs
 
 
 def make_schedule(sink: UOp, next_number: int, device: Any) -> Schedule:
     """All passes. Repeated only when an in-place write turns out to need a value kept apart."""
     context = PrepareContext(next_number, device)
-    sink = graph_rewrite(sink, prepare, ctx=context, name="prepare")
-    apart: set[UOp] = set()
+    plain = graph_rewrite(sink, prepare, ctx=context, name="prepare")
+    values = zip(sink.src, plain.src, strict=True)
+    sink = UOp.sink(*[_own_storage(before, after) for before, after in values])
+    sink = separate_states(sink)
     for _ in range(1000):
-        attempt = _attempt(sink, apart, context)
+        attempt = _attempt(sink, context)
         if isinstance(attempt, Schedule):
             return attempt
-        if attempt <= apart:
-            break
-        apart |= attempt
+        sink = sink.substitute({s: s.with_src((s.src[0], keep_apart(s.src[1]))) for s in attempt})
     raise AssertionError("the writes of this graph cannot be ordered")
 
 
-def _attempt(sink: UOp, apart: set[UOp], context: PrepareContext) -> Schedule | set[UOp]:
-    """A schedule, or the values that have to be stored apart first."""
+def _attempt(sink: UOp, context: PrepareContext) -> Schedule | list[UOp]:
+    """A schedule, or the STOREs whose values have to be stored apart first."""
     wanted = [_plain(value) for value in sink.src]
-    must_store = {v for v in wanted if not _is_state(v) and 0 not in v.shape}
-    order = list(sink.toposort())
-    separate = set(apart)
-    for node in order:
-        if node.op in (Ops.CONTIGUOUS, Ops.COPY):
-            separate.add(node)
-    must_store |= separate
-    hazards = find_hazards(order, must_store)
-    must_store |= hazards
-    separate |= hazards
-    empty = {n for n in order if n.op not in (Ops.STORE, Ops.SINK) and 0 in n.shape}
-    must_store -= empty
+    order = sink.toposort()
+    separate = {node for node in order if node.op in (Ops.CONTIGUOUS, Ops.COPY)}
+    must_store = separate | {v for v in wanted if not _is_state(v)}
+    must_store = {v for v in must_store if 0 not in v.shape}
     survey = Survey(sink, must_store)
     survey.order = [n for n in survey.order if not _writes_nothing(n)]
     plan = Decider(survey, must_store, separate, context.device).run()
@@ -89,23 +82,27 @@ def _attempt(sink: UOp, apart: set[UOp], context: PrepareContext) -> Schedule | 
         arg = BufferArg(number, max_elements(node.shape), draft.device)
         homes[node] = UOp(Ops.BUFFER, node.dtype, (), arg)
     kernels = _build_all(plan, homes)
-    conflicts = {
-        kernel.draft.root.src[1]
+    conflicts = [
+        kernel.draft.root
         for kernel in kernels
         if kernel.draft.root.op is Ops.STORE and in_place_conflict(kernel.stores)
-    }
-    if conflicts - apart:
+    ]
+    if conflicts:
         return conflicts
     try:
-        merged = merge_kernels(kernels)
+        merged = join_nests(merge_kernels(kernels))
         ordered = order_kernels(merged, all_dependencies(merged))
     except CycleError as cycle:
         stuck = [k.draft.root for k in cycle.stuck if k.draft.root.op is Ops.STORE]
-        fresh = [root.src[1] for root in stuck if root.src[1] not in apart]
-        if not fresh:
-            raise
-        return {fresh[0]}
+        return [next(root for root in stuck if root.src[1].op is not Ops.CONTIGUOUS)]
     return _finish(wanted, ordered, homes)
+
+
+def _own_storage(before: UOp, after: UOp) -> UOp:
+    """A value that simplified to somebody's storage (t * 1) is copied: it must not share that."""
+    if is_whole_storage(after) and not is_whole_storage(before):
+        return keep_apart(after)
+    return after
 
 
 def _plain(value: UOp) -> UOp:
@@ -165,5 +162,7 @@ def _finish(wanted: list[UOp], ordered: list[Built], homes: dict[UOp, UOp]) -> S
         for node in kernel.writes:
             if node.op is Ops.STORE:
                 written.setdefault(storage_of(node.src[0]))
+                if node.tag is not None:
+                    schedule.executed.append(node.tag[1])
     schedule.overwritten = list(written)
     return schedule

@@ -339,7 +339,8 @@ def _bitcast(node: Any) -> Bounds:
     source = node.src[0].dtype
     if dtypes.is_int(source) and dtypes.is_int(node.dtype) and source.count == node.dtype.count:
         if source.itemsize == node.dtype.itemsize and source.scalar() is not dtypes.weakint:
-            return _fit(*node.src[0]._bounds, node.dtype)
+            low, high = node.src[0]._bounds
+            return _fit(low, high, node.dtype)
     return _dtype_range(node.dtype)
 
 

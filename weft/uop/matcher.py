@@ -60,12 +60,9 @@ class Rule:
             self._compiled.rule = self  # type: ignore[attr-defined]
         return self._compiled
 
-    def could_match(self, op: Ops, dtype: DType, count: int, ops: Sequence[Ops]) -> bool:
-        """Whether a node of `count` sources, the first of which have these ops, may match."""
-        return _could_match(self.pattern, op, dtype, count, ops)
-
 
 def _could_match(pattern: UPat, op: Ops, dtype: DType, count: int, ops: Sequence[Ops]) -> bool:
+    """Whether a node of `count` sources, the first of which have these ops, may match."""
     if pattern.alternatives:
         return any(_could_match(option, op, dtype, count, ops) for option in pattern.alternatives)
     if pattern.op is not None and op not in pattern.op:
@@ -104,7 +101,7 @@ class PatternMatcher:
     the node becomes, or None to leave it to the next way to match or the next rule.
     """
 
-    __slots__ = ("_index", "_ops", "rules")
+    __slots__ = ("_by_op", "_index", "_ops", "rules")
 
     def __init__(self, rules: Iterable[Pair | Rule]) -> None:
         self.rules: tuple[Rule, ...] = tuple(
@@ -112,6 +109,7 @@ class PatternMatcher:
         )
         # ops that no rule is about are answered without a signature; None: some rule takes any op
         self._ops: frozenset[Ops] | None = _root_ops(self.rules)
+        self._by_op: dict[Ops, list[Rule]] = {}
         self._index: dict[Any, tuple[Compiled, ...]] = {}
 
     @property
@@ -181,9 +179,13 @@ class PatternMatcher:
 
     def candidates(self, uop: UOp) -> list[Rule]:
         """The rules that this node's signature lets through."""
+        rules = self._by_op.get(uop.op)
+        if rules is None:
+            rules = [rule for rule in self.rules if _could_be(rule.pattern, uop.op)]
+            self._by_op[uop.op] = rules
         ops = [s.op for s in uop.src[:_SIGNED_SOURCES]]
         count = len(uop.src)
-        return [r for r in self.rules if r.could_match(uop.op, uop.dtype, count, ops)]
+        return [r for r in rules if _could_match(r.pattern, uop.op, uop.dtype, count, ops)]
 
     def _add_signature(self, uop: UOp, signature: Any) -> tuple[Compiled, ...]:
         found = tuple([rule.compiled() for rule in self.candidates(uop)])

@@ -19,7 +19,9 @@ from typing import Any, Union
 from weft.dtype import DType, dtypes, least_upper_dtype
 from weft.errors import ArgumentError, DTypeError
 from weft.helpers import prod
+from weft.mixin.padding import PaddingMixin
 from weft.mixin.reduce import ReduceMixin
+from weft.mixin.trigonometry import TrigonometryMixin
 from weft.uop import bounds, evaluate
 from weft.uop.args import (
     AxisType,
@@ -90,7 +92,7 @@ def live_uops() -> int:
     return len(_table)
 
 
-class UOp(ReduceMixin):
+class UOp(ReduceMixin, PaddingMixin, TrigonometryMixin):
     """A node. Build with `UOp(op, dtype, src, arg, tag)` or the helpers below; never mutate one."""
 
     __slots__ = (

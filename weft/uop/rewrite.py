@@ -17,7 +17,6 @@ from weft.knobs import TRACK_MATCH_STATS
 from weft.uop import trace
 from weft.uop.matcher import PatternMatcher, Rule
 from weft.uop.node import UOp
-from weft.uop.text import expression_text
 
 Gate: TypeAlias = Callable[[UOp], bool]
 Rewriter: TypeAlias = Callable[[UOp, Any], Any]
@@ -241,8 +240,7 @@ class _Rewrite:
             if rule is not None:
                 rules.setdefault(rule, member)
         listed = "\n".join(
-            f"  {rule}, for example on {expression_text(example, 100)}"
-            for rule, example in rules.items()
+            f"  {rule}, for example on {example.render()[:100]}" for rule, example in rules.items()
         )
         return RewriteError(
             f"the rewrite {self.name!r} does not come to rest: these rules undo each other or feed "

@@ -230,7 +230,7 @@ def check_shape(node: UOp) -> Complaint:
         return None if rule is None else rule(node)
     except WeftError as error:
         return str(error)
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         return f"{node.op.name} has no shape: {type(error).__name__}: {error}"
 
 

@@ -14,7 +14,6 @@ from enum import Enum
 from typing import Any
 
 from weft.dtype import DType, dtypes
-from weft.errors import WeftError
 from weft.uop.args import (
     BufferArg,
     KernelInfo,
@@ -145,7 +144,7 @@ def _shape_text(node: UOp) -> str:
         return ""
     try:
         shape = node.shape
-    except (WeftError, LookupError, TypeError, ValueError, AttributeError):
+    except Exception:
         # broken graphs are printed as well, above all by the verifier
         return "shape ?"
     return f"[{', '.join(map(_size_text, shape))}]" if shape else ""

@@ -1,4 +1,4 @@
-"""SQRT, TRUNC and MAX of floats for targets that lack them, and THREEFRY.
+"""SQRT, TRUNC and MAX for targets that lack them, and THREEFRY.
 
 In: one of these ops. Out: plain ops. Narrower floats are computed in float32 before they come here.
 Invariant: TRUNC, MAX and THREEFRY are exact; SQRT is within one unit in the last place.
@@ -35,8 +35,12 @@ def decompose_trunc(x: UOp) -> UOp:
 
 
 def decompose_max(x: UOp, y: UOp) -> UOp:
-    """MAX(x, y) of floats -> comparisons; NaN wins, and 0.0 is above -0.0."""
+    """MAX(x, y) -> comparisons; NaN wins, and 0.0 is above -0.0."""
     dtype = x.dtype.scalar()
+    if dtype.kind == "bool":
+        return x | y
+    if dtype.kind != "float":
+        return (x < y).where(y, x)
     bits = INT_OF[dtype]
     # equal numbers have equal bits, but for the zeros, whose common bits are 0.0
     equal = bits_as(bits_as(x, bits) & bits_as(y, bits), dtype)

@@ -36,7 +36,7 @@ def decompose_binary(ctx: Renderer, node: UOp) -> UOp | None:
     """x // y -> x // y with C's meaning and what the edges need, and so on."""
     if ctx.is_native(node.op) or node.tag == "raw":
         return None
-    if node.op in (Ops.MAX, Ops.POW) and node.dtype.scalar() not in _WIDE_FLOATS:
+    if node.dtype.kind == "float" and node.dtype.scalar() not in _WIDE_FLOATS:
         return None
     return _BINARY[node.op](*node.src)
 

@@ -19,7 +19,7 @@ _INFINITY = 0x7F800000
 
 
 def decompose_from_narrow(x: UOp, target: DType, native: bool) -> UOp | None:
-    """CAST(narrow -> target) -> through float32. `native`: the machine converts the dtype itself."""
+    """CAST(narrow -> target) -> through float32. `native`: the machine converts it itself."""
     if target.scalar() is dtypes.float32:
         return None if native else widen_bits(x)
     return x.cast(dtypes.float32).cast(target)

@@ -1,9 +1,10 @@
 """IDIV, MOD, SHL, SHR and float -> int CAST: from the op table's total meaning to what machines do.
 
 In: one of these ops. Out: ops tagged "raw", with C's semantics and operands that are proven safe,
-plus the selects that the edges need. Bounds remove what cannot happen: index arithmetic (no negative
-numbers, constant divisors) becomes one bare instruction, a shift or a mask. Invariant: a raw op never
-sees a zero divisor, an overflow, a shift by the width or a float out of range.
+plus the selects that the edges need. Bounds remove what cannot happen: index arithmetic (nothing
+negative, constant divisors) becomes one bare instruction, a shift or a mask.
+Invariant: a raw op never sees a zero divisor, an overflow, a shift by the width or a float that is
+out of range.
 """
 
 from __future__ import annotations

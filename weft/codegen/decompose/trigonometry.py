@@ -2,9 +2,9 @@
 
 In: SIN(x). Out: x reduced to |r| <= pi/4 and a quadrant, then a polynomial; no branch, no table in
 memory. Small arguments subtract a multiple of pi/2 that is known to many bits (Cody and Waite);
-large ones multiply by the bits of 2/pi that matter (Payne and Hanek), in integers. Both are computed
-and one is selected, unless bounds decide. Largest errors found: 0.51 ulp in float32, which is
-computed in float64, and 1.1 ulp in float64.
+large ones multiply by the bits of 2/pi that matter (Payne and Hanek), in integers. Both are
+computed and one is selected, unless bounds decide. Largest errors found: 0.51 ulp in float32, which
+is computed in float64, and 1.1 ulp in float64.
 Invariant: the reduction keeps more bits than the worst cancellation of its dtype takes away.
 """
 

@@ -93,25 +93,46 @@ def _merge_remainder(
     if factors is None:
         return None
     weight = coefficient * factors[1]
-    quotient = _quotient(x, base)
-    higher = poly.monomial((*rest, *factors[0], quotient))
-    if terms.get(higher) == weight:
-        value = poly.multiply({rest: coefficient}, poly.polynomial(x))
-        return poly.add(_without(terms, term, higher), value)
     for other, found in terms.items():
         if found != weight:
             continue
         for digit in other:
-            if digit.op is not Ops.MOD or digit.src[0] is not quotient:
+            if digit.op not in _DIGITS or digit.tag is not None:
                 continue
-            if digit.tag is None and other == poly.monomial((*rest, *factors[0], digit)):
-                both = poly.multiply(poly.polynomial(base), poly.polynomial(digit.src[1]))
-                if digit.src[1].vmin <= 0 or not poly.fits(both):
-                    continue
-                joined = UOp(Ops.MOD, atom.dtype, (x, poly.build(both, base.dtype)))
-                value = {poly.monomial((*rest, joined)): coefficient}
+            if other != poly.monomial((*rest, *factors[0], digit)):
+                continue
+            whole = _whole(x, base, digit)
+            if whole is not None:
+                value = poly.multiply({rest: coefficient}, whole)
                 return poly.add(_without(terms, term, other), value)
     return None
+
+
+def _whole(x: UOp, base: UOp, digit: UOp) -> Polynomial | None:
+    """digit * base + x % base, where that is simpler: x, or x % (base * size)."""
+    if digit.op is Ops.IDIV:
+        dividend = _dividend(x, base, digit)
+        return None if dividend is None else poly.polynomial(dividend)
+    dividend = _dividend(x, base, digit.src[0])
+    size = digit.src[1]
+    both = poly.multiply(poly.polynomial(base), poly.polynomial(size))
+    if dividend is None or size.vmin <= 0 or not poly.fits(both):
+        return None
+    return {(UOp(Ops.MOD, x.dtype, (dividend, poly.build(both, base.dtype))),): 1}
+
+
+def _dividend(x: UOp, base: UOp, quotient: UOp) -> UOp | None:
+    """The number whose quotient by `base` this is and whose remainder is that of x."""
+    if quotient is _quotient(x, base):
+        return x
+    if quotient.op is not Ops.IDIV or quotient.tag is not None or quotient.src[1] is not base:
+        return None
+    if base.op is not Ops.CONST:
+        return None
+    # (x*3 + y) % 2 was simplified to (x + y) % 2, its quotient was not
+    difference = poly.add(poly.polynomial(quotient.src[0]), poly.polynomial(x), -1)
+    same = all(coefficient % base.arg == 0 for coefficient in difference.values())
+    return quotient.src[0] if same else None
 
 
 def _merge_quotient(

@@ -236,7 +236,10 @@ def _excluded(clause: UOp) -> bool:
 
 
 def merge_conjunction(node: UOp) -> UOp | None:
-    """x < 5 & x < 3 -> x < 3,  1 < x & x < 3 -> x == 2,  x < 2 & 4 < x -> False,  a & not a -> False"""
+    """x < 5 & x < 3 -> x < 3,  1 < x & x < 3 -> x == 2
+
+    x < 2 & 4 < x -> False,  a & not a -> False
+    """
     parts = clauses(node)
     if len(parts) > _CLAUSES_AT_MOST or node.dtype.count > 1:
         return None

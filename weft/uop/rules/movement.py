@@ -1,9 +1,9 @@
 """Movement ops of the tensor graph: no-ops vanish, neighbours merge, constants have no layout.
 
-What comes in: RESHAPE, PERMUTE, EXPAND, PAD, SHRINK, FLIP, STRIDE, CONTIGUOUS and elementwise ops on
-constants. What goes out: fewer of them.
-Where it sits: beside the arithmetic rules; the scheduler runs it before it turns movement into index
-arithmetic.
+What comes in: RESHAPE, PERMUTE, EXPAND, PAD, SHRINK, FLIP, STRIDE, CONTIGUOUS and elementwise ops
+on constants. What goes out: fewer of them.
+Where it sits: beside the arithmetic rules; the scheduler runs it before it turns movement into
+index arithmetic.
 The one invariant: the result has the node's shape. Symbolic parts of an argument are sources, so
 arguments are read through `marg` and written through `_mop`.
 """
@@ -54,12 +54,17 @@ def _merged(op: Ops, first: tuple[Any, ...], then: tuple[Any, ...]) -> tuple[Any
         return tuple([first[axis] for axis in then])
     pairs = list(zip(first, then, strict=True))
     if op is Ops.SHRINK:
-        return tuple([(a[0] + b[0], a[0] + b[1]) for a, b in pairs])
+        return tuple([(_plus(a[0], b[0]), _plus(a[0], b[1])) for a, b in pairs])
     if op is Ops.PAD:
-        return tuple([(a[0] + b[0], a[1] + b[1]) for a, b in pairs])
+        return tuple([(_plus(a[0], b[0]), _plus(a[1], b[1])) for a, b in pairs])
     if op is Ops.FLIP:
         return tuple([bool(a) != bool(b) for a, b in pairs])
     return tuple([a * b for a, b in pairs])
+
+
+def _plus(left: Any, right: Any) -> Any:
+    total = left + right
+    return total.ssimplify() if isinstance(total, UOp) else total
 
 
 # ------------------------------------------------------------ constants

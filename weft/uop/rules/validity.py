@@ -67,18 +67,18 @@ def _guard(load: UOp, parts: list[UOp]) -> tuple[UOp, list[UOp]] | None:
     leave their loops; so does a condition that is loaded itself: it would only delay the load.
     """
     index = load.src[0]
-    present = set(clauses(index.src[2])) if len(index.src) > 2 else set()
-    present = {_plain(part) for part in present}
-    moved, stay = [], []
+    moved: list[UOp] = []
+    stay: list[UOp] = []
     for part in parts:
-        part = _plain(part)
-        if part in present:
-            continue
         may_move = part.ranges <= index.src[1].ranges and not _loads(part)
         (moved if may_move else stay).append(part)
     if not moved:
         return None
-    valid = conjunction(*index.src[2:], *moved)
+    before = simplify_valid(_plain(conjunction(*index.src[2:]))) if index.src[2:] else None
+    valid = simplify_valid(_plain(conjunction(*index.src[2:], *moved)))
+    if before is not None and set(clauses(before)) == set(clauses(valid)):
+        # the index knows it already
+        return None
     return load.with_src((index.with_src((*index.src[:2], valid)),)), stay
 
 
@@ -124,7 +124,7 @@ def _is_dead(store: UOp) -> bool:
 
 # ------------------------------------------------------------ indices under their validity
 def simplify_index(node: UOp) -> UOp | None:
-    """INDEX(buf, r % 3, r < 3) -> INDEX(buf, r, r < 3), and clauses that others imply are dropped"""
+    """INDEX(buf, r % 3, r < 3) -> INDEX(buf, r, r < 3); clauses that others imply are dropped"""
     memory, idx, valid = node.src
     if valid.op is Ops.CONST:
         return node.with_src((memory, idx)) if valid.arg else None
@@ -177,8 +177,8 @@ def _under(facts: dict[UOp, Interval], expression: UOp) -> UOp:
 def _under_one(fact: Interval, expression: UOp, number: int) -> UOp:
     """The expression, where value is known to lie in an interval.
 
-    One atom of the value, t = value - rest, is replaced by `narrow - rest`, with a variable `narrow`
-    that has the interval's bounds; what is simplified then is true, and the value is put back.
+    One atom of the value, t = value - rest, is replaced by `narrow - rest`, with a variable
+    `narrow` that has the interval's bounds; what comes out holds there, and the value is put back.
     """
     value = fact.value
     low, high = max(fact.low, value.vmin), min(fact.high, value.vmax)

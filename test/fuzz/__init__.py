@@ -1,0 +1,1 @@
+"""Fuzzers: random programs, against NumPy and against the PYTHON device. `python -m test.fuzz --help`."""

@@ -1,0 +1,1 @@
+"""Tests of weft/uop, one file per module."""

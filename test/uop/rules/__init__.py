@@ -1,0 +1,1 @@
+"""Tests of the rule sets, one file a set."""

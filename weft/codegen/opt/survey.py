@@ -1,0 +1,211 @@
+"""Survey: what a nest of a kernel does in each of its loops, in numbers.
+
+In: the STOREs of one nest. Out: its bodies (each group of reductions that share a loop, and the stores), each with the
+loads, stores and arithmetic that run in it, and what they cost with given lanes and register tiles. Sits under the
+heuristic, which compares choices by these costs.
+Invariant: costs are in vector instructions; only their ratios mean anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from weft.codegen.opt.axes import closed_axes
+from weft.codegen.opt.strides import Steps, Strides
+from weft.dtype import DType, dtypes
+from weft.uop.node import UOp
+from weft.uop.opset import GroupOp, Ops
+
+# what an op becomes on a machine that lacks it, in instructions
+WEIGHTS: dict[Ops, float] = {
+    Ops.EXP2: 14,
+    Ops.LOG2: 20,
+    Ops.SIN: 40,
+    Ops.POW: 60,
+    Ops.FDIV: 4,
+    Ops.SQRT: 4,
+    Ops.IDIV: 10,
+    Ops.MOD: 10,
+    Ops.MAX: 2,
+    Ops.THREEFRY: 150,
+    Ops.WHERE: 0.5,
+    Ops.CMPLT: 0.5,
+    Ops.CMPNE: 0.5,
+    Ops.CMPEQ: 0.5,
+    Ops.NEG: 0.5,
+}
+GATHER = 2.0  # per lane, against one scalar access
+SCATTER = 2.5
+FILL = 3.0  # per element that is staged in another order
+# a run-time size counts as this much
+USUAL_SIZE = 256
+
+
+@dataclass(frozen=True, eq=False)
+class Item:
+    """One operation: the axes it depends on, what it costs, and how its address moves."""
+
+    ranges: frozenset[UOp]
+    weight: float
+    dtype: DType
+    steps: Steps | None = None  # None: no access to memory
+    node: UOp | None = None
+    masked: frozenset[UOp] = frozenset()  # axes that decide whether there is an access
+
+    def is_store(self) -> bool:
+        return self.node is not None and self.node.op is Ops.STORE
+
+
+@dataclass(eq=False)
+class Body:
+    """The innermost part of a loop: reductions over the same axes, or the stores."""
+
+    closers: list[UOp]
+    own: tuple[UOp, ...]  # reduce axes, or the output axes of the stores
+    around: tuple[UOp, ...]  # output axes whose loops it runs inside of, outermost first
+    items: list[Item] = field(default_factory=list)
+
+    @property
+    def is_reduction(self) -> bool:
+        return self.closers[0].op is Ops.REDUCE
+
+    @property
+    def axes(self) -> tuple[UOp, ...]:
+        """Every axis that makes it run again."""
+        return self.around + self.own if self.is_reduction else self.own
+
+    def weight(self) -> float:
+        return sum(item.weight for item in self.items)
+
+
+def extent(axis: UOp) -> int:
+    """The size of an axis, a usual one if only known at run time."""
+    size = axis.src[0]
+    return max(int(size.arg), 1) if size.op is Ops.CONST else min(size.vmax, USUAL_SIZE)
+
+
+def volume(axes: Iterable[UOp]) -> int:
+    """How many combinations the axes have."""
+    total = 1
+    for axis in axes:
+        total *= extent(axis)
+    return total
+
+
+class Nest:
+    """The bodies of one nest, reductions first (inner ones before those around them), stores last."""
+
+    def __init__(self, stores: list[UOp], lanes: int) -> None:
+        self.stores = stores
+        self.strides = Strides(lanes)
+        deepest = max(stores, key=lambda store: len(store.src))
+        self.outputs = closed_axes(deepest)
+        root = UOp.sink(*stores)
+        self.order = root.toposort()
+        self.bodies: list[Body] = []
+        self.home: dict[UOp, Body] = {}  # reduce axis -> the body that ends it
+        self._find_bodies()
+        self._fill_bodies()
+
+    def _find_bodies(self) -> None:
+        groups: dict[tuple[UOp, ...], list[UOp]] = {}
+        for node in self.order:
+            if node.op is Ops.REDUCE:
+                groups.setdefault(closed_axes(node), []).append(node)
+        for own, closers in groups.items():
+            needed = frozenset().union(*[closer.src[0].ranges for closer in closers])
+            around = tuple([a for a in self.outputs if a in needed])
+            body = Body(closers, own, around)
+            self.bodies.append(body)
+            for axis in own:
+                self.home[axis] = body
+        self.bodies.append(Body(self.stores, self.outputs, self.outputs))
+
+    def _fill_bodies(self) -> None:
+        fused = {
+            node.src[0]
+            for node in self.order
+            if node.op is Ops.REDUCE and node.arg is Ops.ADD and node.src[0].op is Ops.MUL
+        }
+        for node in self.order:
+            item = self._item(node, node in fused)
+            if item is not None:
+                self._body_of(item.ranges).items.append(item)
+
+    def _body_of(self, ranges: frozenset[UOp]) -> Body:
+        """The innermost loop an operation runs in: the first body in order that has its axes."""
+        for body in self.bodies[:-1]:
+            if not ranges.isdisjoint(body.own):
+                return body
+        return self.bodies[-1]
+
+    def _item(self, node: UOp, fused: bool) -> Item | None:
+        if node.op in (Ops.LOAD, Ops.STORE):
+            place = node.src[0]
+            if place.op is not Ops.INDEX:
+                return None
+            ranges = node.ranges if node.op is Ops.LOAD else frozenset(closed_axes(node))
+            masked = place.src[2].ranges if len(place.src) > 2 else frozenset()
+            weight = 1.0 if not masked else 1.5
+            return Item(ranges, weight, place.dtype, self.strides.of(place.src[1]), node, masked)
+        if node.op is Ops.REDUCE:
+            ranges = node.src[0].ranges | set(closed_axes(node))
+            return Item(ranges, WEIGHTS.get(node.arg, 1.0), node.dtype)
+        if node.op not in GroupOp.Elementwise or fused:
+            return None
+        if node.dtype is dtypes.weakint or node.src[-1].dtype is dtypes.weakint:
+            return None
+        return Item(node.ranges, WEIGHTS.get(node.op, 1.0), node.dtype)
+
+
+def stays_in_order(item: Item, axis: UOp) -> bool:
+    """Whether lanes along the axis are neighbours in memory, or one element for all."""
+    return item.steps is None or item.steps.get(axis, 0) in (0, 1)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How a body runs: lanes of one axis, copies of others in registers, loads that are staged."""
+
+    vector: UOp | None
+    lanes: int
+    copies: Mapping[UOp, int]
+    staged: frozenset[UOp] = frozenset()
+
+
+def body_cost(body: Body, choice: Choice) -> float:
+    """Instructions of all runs of a body."""
+    return sum(sum(item_cost(body, item, choice)) for item in body.items)
+
+
+def item_cost(body: Body, item: Item, choice: Choice) -> tuple[float, float]:
+    """Instructions of all runs of one operation without copies, and of staging it.
+
+    Output loops stand around reduce loops, so an operation runs for every round of them, also if it
+    does not depend on them; lanes save that, and so will copies in registers.
+    """
+    depended = [i for i, axis in enumerate(body.axes) if axis in item.ranges]
+    last = max(depended, default=-1)
+    if body.is_reduction:
+        last = max(last, len(body.around) - 1)
+    loops = body.axes[: last + 1]
+    rounds = float(volume(loops))
+    vector = choice.vector
+    if vector is not None and vector in loops:
+        rounds /= choice.lanes
+    weight = item.weight
+    if vector is not None and vector in item.ranges and item.steps is not None:
+        weight = _access_weight(item, choice)
+    fill = FILL * volume(item.ranges) if item.node in choice.staged else 0.0
+    return rounds * weight, fill
+
+
+def _access_weight(item: Item, choice: Choice) -> float:
+    assert item.steps is not None and choice.vector is not None
+    step = item.steps.get(choice.vector, 0)
+    if step in (0, 1) or item.node in choice.staged:
+        return item.weight * (2 if choice.vector in item.masked else 1)
+    if step == -1:
+        return 2 * item.weight
+    return (SCATTER if item.is_store() else GATHER) * choice.lanes * item.weight

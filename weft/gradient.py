@@ -1,0 +1,596 @@
+"""Gradients: one named rule per op, and the reverse sweep that applies them.
+
+In: a tensor graph, the gradient of its root, the nodes whose gradients are wanted. Out: a tensor
+graph for each of them. Sits between the IR and the scheduler, which sees nothing but more graph.
+Invariant: a gradient has the shape and dtype of its node. Rules only build UOps, so the gradient of
+a gradient needs nothing more.
+
+A rule gets the gradient of a node and the node, and gives a gradient for each source. None says
+that nothing flows there, which is an exact zero. An operand that was a scalar gets the sum of what
+its rule gives; that is the sweep's work.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection
+from typing import Any
+
+from weft.dtype import DType, dtypes
+from weft.errors import ArgumentError
+from weft.helpers import prod
+from weft.mixin.dtype import NARROW_FLOATS, computing_dtype
+from weft.uop.node import UOp
+from weft.uop.opset import GroupOp, Ops
+
+Gradients = tuple[UOp | None, ...]
+Rule = Callable[[UOp, UOp], Gradients]
+
+LN_2 = math.log(2)
+
+
+# ------------------------------------------------------------ the sweep
+def compute_gradient(root: UOp, root_gradient: UOp, targets: Collection[UOp]) -> dict[UOp, UOp]:
+    """The gradient of each target that the root depends on; targets that are missing have none.
+
+    The work is linear in the graph, and only nodes between a target and the root are visited.
+    """
+    wanted = targets if isinstance(targets, (set, frozenset, dict)) else set(targets)
+    path = nodes_between(wanted, root)
+    found: dict[UOp, UOp] = {}
+    if root not in path:
+        return found
+    pending = {root: _shaped(root_gradient.cast(root.dtype), root.shape)}
+    for node in reversed(path):
+        # popped: a gradient lives only until it is passed on
+        gradient = pending.pop(node, None)
+        if gradient is None:
+            continue
+        if node in wanted:
+            found[node] = gradient
+        if not any(source in path for source in node.src):
+            continue
+        parts = gradient_rules[node.op](gradient, node)
+        for source, part in zip(node.src, parts, strict=True):
+            if part is None or source not in path:
+                continue
+            part = _unbroadcast(part, source)
+            before = pending.get(source)
+            pending[source] = part if before is None else before.alu(Ops.ADD, part)
+    return found
+
+
+def nodes_between(targets: Collection[UOp], root: UOp) -> dict[UOp, None]:
+    """The nodes through which a gradient flows from the root to some target, sources first."""
+    path: dict[UOp, None] = {}
+    for node in root.toposort(gate=is_differentiable):
+        if not _has_gradient(node):
+            continue
+        if node in targets or (
+            is_differentiable(node) and any(source in path for source in node.src)
+        ):
+            path[node] = None
+    return path
+
+
+def is_differentiable(node: UOp) -> bool:
+    """Whether a gradient may flow from this node to a source of it."""
+    return node.op in gradient_rules and _has_gradient(node)
+
+
+def _has_gradient(node: UOp) -> bool:
+    # a STORE has no value, but what it writes has a gradient
+    return dtypes.is_float(node.dtype) or node.op is Ops.STORE
+
+
+def _unbroadcast(gradient: UOp, source: UOp) -> UOp:
+    """A scalar operand was repeated for each element, so their gradients add up."""
+    if source.op is Ops.STORE or source.shape or not gradient.shape:
+        return gradient
+    return gradient.sum()
+
+
+def _shaped(value: UOp, shape: tuple[Any, ...]) -> UOp:
+    """A value in a shape; a scalar is repeated."""
+    if value.shape == shape:
+        return value
+    return value.expand(shape)
+
+
+def _filled(number: float, dtype: DType, shape: tuple[Any, ...]) -> UOp:
+    return _shaped(UOp.const(dtype, number), shape)
+
+
+def _in_wide_floats(function: Callable[..., UOp], *operands: UOp) -> UOp:
+    """A function with constants in it, computed in at least float32 and rounded once."""
+    dtype = operands[0].dtype
+    if dtype not in NARROW_FLOATS:
+        return function(*operands)
+    wide = computing_dtype(dtype)
+    return function(*[operand.cast(wide) for operand in operands]).cast(dtype)
+
+
+# ------------------------------------------------------------ arithmetic
+def add_gradient(gradient: UOp, node: UOp) -> Gradients:
+    """x + y: both get it."""
+    return gradient, gradient
+
+
+def mul_gradient(gradient: UOp, node: UOp) -> Gradients:
+    """x * y: each gets it times the other."""
+    x, y = node.src
+    return gradient * y, gradient * x
+
+
+def mulacc_gradient(gradient: UOp, node: UOp) -> Gradients:
+    """x * y + z: as a product and a sum."""
+    x, y, _ = node.src
+    return gradient * y, gradient * x, gradient
+
+
+def neg_gradient(gradient: UOp, node: UOp) -> Gradients:
+    """-x."""
+    return (-gradient,)
+
+
+def fdiv_gradient(gradient: UOp, node: UOp) -> Gradients:
+    """x / y: 1/y and -(x/y)/y, which does not overflow where y*y would."""
+    _, y = node.src
+    return gradient / y, -gradient * (node / y)
+
+
+def max_gradient(gradient: UOp, node: UOp) -> Gradients:
+    """max(x, y): to the greater; where they are equal, half to each."""
+    x, y = node.src
+    shared = x.eq(y).where(gradient * 0.5, gradient)
+    return x.lt(y).where(0.0, shared), y.lt(x).where(0.0, shared)
+
+
+def pow_gradient(gradient: UOp, node: UOp) -> Gradients:
+    """x**y: y * x**(y-1) and x**y * log(x).
+
+    x**0 is 1 whatever x is, so it has no slope there; 0**y is 0 for all y > 0, likewise.
+    """
+    x, y = node.src
+    to_base = y.eq(0.0).where(0.0, gradient * (y * x.alu(Ops.POW, y - 1.0)))
+    log_x = _in_wide_floats(lambda value: value.alu(Ops.LOG2) * LN_2, x)
+    flat = x.eq(0.0) & y.ge(0.0)
+    return to_base, flat.where(0.0, gradient * (node * log_x))
+
+
+def where_gradient(gradient: UOp, node: UOp) -> Gradients:
+    """x where c else y: to the chosen one."""
+    condition = node.src[0]
+    return None, condition.where(gradient, 0.0), condition.where(0.0, gradient)
+
+
+# ------------------------------------------------------------ functions
+def sqrt_gradient(gradient: UOp, node: UOp) -> Gradients:
+    """1 / (2 * sqrt(x)); infinite at 0."""
+    return (gradient / (node * 2.0),)
+
+
+def exp2_gradient(gradient: UOp, node: UOp) -> Gradients:
+    """2**x * ln(2)."""
+    return (_in_wide_floats(lambda g, value: g * value * LN_2, gradient, node),)
+
+
+def log2_gradient(gradient: UOp, node: UOp) -> Gradients:
+    """1 / (x * ln(2))."""
+    return (_in_wide_floats(lambda g, x: g / (x * LN_2), gradient, node.src[0]),)
+
+
+def sin_gradient(gradient: UOp, node: UOp) -> Gradients:
+    """cos(x), as 1 - 2*sin(x/2)**2: exact for large x too, where adding pi/2 would round x."""
+
+    def times_cosine(g: UOp, x: UOp) -> UOp:
+        half = (x * 0.5).alu(Ops.SIN)
+        return g * (half * half * -2.0 + 1.0)
+
+    return (_in_wide_floats(times_cosine, gradient, node.src[0]),)
+
+
+def trunc_gradient(gradient: UOp, node: UOp) -> Gradients:
+    """Steps: flat wherever there is a slope."""
+    return (None,)
+
+
+def cast_gradient(gradient: UOp, node: UOp) -> Gradients:
+    """From a float to a float: cast back. An int has no gradient."""
+    source = node.src[0].dtype
+    return (gradient.cast(source) if dtypes.is_float(source) else None,)
+
+
+# ------------------------------------------------------------ movement
+def _with_sizes(gradient: UOp, node: UOp, *gradients: UOp | None) -> Gradients:
+    """The symbolic sizes of a movement op are sources too, and ints."""
+    return (*gradients, *[None] * (len(node.src) - len(gradients)))
+
+
+def reshape_gradient(gradient: UOp, node: UOp) -> Gradients:
+    """The source's shape again."""
+    return _with_sizes(gradient, node, gradient._mop(Ops.RESHAPE, node.src[0].shape))
+
+
+def permute_gradient(gradient: UOp, node: UOp) -> Gradients:
+    """The inverse permutation."""
+    inverse = sorted(range(len(node.arg)), key=lambda axis: node.arg[axis])
+    return (gradient._mop(Ops.PERMUTE, tuple(inverse)),)
+
+
+def expand_gradient(gradient: UOp, node: UOp) -> Gradients:
+    """The sum over what was repeated; half types add up in float32."""
+    source = node.src[0]
+    axes = tuple(
+        axis
+        for axis, (before, after) in enumerate(zip(source.shape, node.shape, strict=True))
+        if _is_one(before) and not _is_one(after)
+    )
+    return _with_sizes(gradient, node, gradient.sum(axes, keepdim=True))
+
+
+def _is_one(size: Any) -> bool:
+    return isinstance(size, int) and size == 1
+
+
+def pad_gradient(gradient: UOp, node: UOp) -> Gradients:
+    """What the zeros would get is cut off."""
+    sizes = node.src[0].shape
+    box = tuple((before, before + size) for (before, _), size in zip(node.marg, sizes, strict=True))
+    return _with_sizes(gradient, node, gradient._mop(Ops.SHRINK, box))
+
+
+def shrink_gradient(gradient: UOp, node: UOp) -> Gradients:
+    """Zeros for what was cut off."""
+    sizes = node.src[0].shape
+    around = tuple(
+        (start, size - stop) for (start, stop), size in zip(node.marg, sizes, strict=True)
+    )
+    return _with_sizes(gradient, node, gradient._mop(Ops.PAD, around))
+
+
+def flip_gradient(gradient: UOp, node: UOp) -> Gradients:
+    """Reversed again."""
+    return (gradient._mop(Ops.FLIP, node.arg),)
+
+
+def stride_gradient(gradient: UOp, node: UOp) -> Gradients:
+    """Zeros for what was stepped over: (m,) -> (m, 1) -> pad (m, step) -> (m*step,) -> (n,)."""
+    sizes = node.src[0].shape
+    apart, zeros, together = [], [], []
+    for count, step in zip(node.shape, node.arg, strict=True):
+        apart += [count, 1]
+        zeros += [(0, 0), (0, step - 1)]
+        together.append(count * step)
+    filled = gradient._mop(Ops.RESHAPE, tuple(apart))._mop(Ops.PAD, tuple(zeros))
+    joined = filled._mop(Ops.RESHAPE, tuple(together))
+    return (joined._mop(Ops.SHRINK, tuple((0, size) for size in sizes)),)
+
+
+def cat_gradient(gradient: UOp, node: UOp) -> Gradients:
+    """To each source its part."""
+    axis, parts = node.arg, []
+    start: Any = 0
+    for source in node.src:
+        stop = start + source.shape[axis]
+        box = tuple(
+            (start, stop) if i == axis else (0, size) for i, size in enumerate(source.shape)
+        )
+        parts.append(gradient._mop(Ops.SHRINK, box))
+        start = stop
+    return tuple(parts)
+
+
+def gather_gradient(gradient: UOp, node: UOp) -> Gradients:
+    """What was read several times gets the sum; what was outside gets nothing."""
+    source, *indices = node.src
+    scattered = scatter_add(gradient, tuple(indices), node.arg, source.shape)
+    return (scattered, *[None] * len(indices))
+
+
+def scatter_add(
+    values: UOp, indices: tuple[UOp, ...], axes: tuple[int, ...], shape: tuple[Any, ...]
+) -> UOp:
+    """Zeros of `shape` with the values added at the indices: the reverse of GATHER.
+
+    There is no op that scatters, so each place looks at every index and sums what is meant for it:
+    indices x places steps. This is the one function to replace by something faster.
+    """
+    index_shape = indices[0].shape
+    places = tuple([shape[axis] for axis in axes])
+    kept = tuple([size for axis, size in enumerate(shape) if axis not in axes])
+    everything = (*index_shape, *places, *kept)
+    meant = UOp.const(dtypes.bool, True)
+    for number, index in enumerate(indices):
+        others = len(places) + len(kept)
+        wrapped, iota = _index_and_places(index, places[number])
+        asked = wrapped._mop(Ops.RESHAPE, (*index_shape, *[1] * others))
+        alone = [1] * len(everything)
+        alone[len(index_shape) + number] = places[number]
+        here = asked.expand(everything).eq(iota._mop(Ops.RESHAPE, tuple(alone)).expand(everything))
+        meant = here if number == 0 else meant & here
+    spread = values._mop(Ops.RESHAPE, (*index_shape, *[1] * len(places), *kept))
+    total = meant.where(spread.expand(everything), 0.0)
+    total = total.sum(tuple(range(len(index_shape)))) if index_shape else total
+    order = (*axes, *[axis for axis in range(len(shape)) if axis not in axes])
+    return total.permute(sorted(range(len(order)), key=lambda axis: order[axis]))
+
+
+def _index_and_places(index: UOp, size: Any) -> tuple[UOp, UOp]:
+    """An index with negative numbers wrapped, and 0, 1, ... size-1, in a dtype that holds both."""
+    if index.dtype is dtypes.uint64:
+        dtype = dtypes.uint64
+    else:
+        narrow = index.dtype.itemsize < 4 or index.dtype is dtypes.int32
+        # a size beyond int32 cannot be wrapped in it
+        dtype = dtypes.int32 if narrow and _fits_int32(size) else dtypes.int64
+    count = size if isinstance(size, UOp) else UOp.const(dtypes.weakint, size)
+    if isinstance(size, UOp):
+        iota = UOp(Ops.IOTA, dtype, (size,))
+    else:
+        iota = UOp(Ops.IOTA, dtype, (), size)
+    asked = index.cast(dtype)
+    if dtypes.is_unsigned(index.dtype):
+        return asked, iota
+    return asked.lt(0).where(asked + count.cast(dtype), asked), iota
+
+
+def _fits_int32(size: Any) -> bool:
+    most = size.vmax if isinstance(size, UOp) else size
+    return bool(most <= dtypes.int32.max)
+
+
+# ------------------------------------------------------------ reductions
+def reduce_axis_gradient(gradient: UOp, node: UOp) -> Gradients:
+    """By the op that folds."""
+    return (_REDUCE_RULES[node.arg.op](gradient, node),)
+
+
+def sum_gradient(gradient: UOp, node: UOp) -> UOp:
+    """Each term gets the gradient of the sum."""
+    return _shaped(gradient, node.src[0].shape)
+
+
+def reduce_max_gradient(gradient: UOp, node: UOp) -> UOp:
+    """To the greatest element; several that are equal share it. A nan is the greatest."""
+    source = node.src[0]
+    is_greatest = source.eq(_shaped(node, source.shape)) | source.ne(source)
+    count = is_greatest.cast(dtypes.int32)._reduce_axis(Ops.ADD, node.arg.axes)
+    share = _in_wide_floats(lambda g: g / count.cast(g.dtype), gradient)
+    return is_greatest.where(_shaped(share, source.shape), 0.0)
+
+
+def product_gradient(gradient: UOp, node: UOp) -> UOp:
+    """To each factor the gradient times the product of the others, also where factors are zero."""
+    source, axes = node.src[0], node.arg.axes
+    kept = [axis for axis in range(source.ndim) if axis not in axes]
+    order = (*kept, *axes)
+    kept_shape = tuple([source.shape[axis] for axis in kept])
+    count = prod(source.shape[axis] for axis in axes)
+    factors = source.permute(order)._mop(Ops.RESHAPE, (*kept_shape, count))
+    outer = gradient._mop(Ops.RESHAPE, (*kept_shape, 1))
+    if isinstance(count, UOp):
+        result = outer.expand(factors.shape) * _products_of_others(factors)
+    else:
+        result = _product_tree_gradient(outer, factors)
+    apart = result._mop(Ops.RESHAPE, tuple([source.shape[axis] for axis in order]))
+    return apart.permute(sorted(range(len(order)), key=lambda axis: order[axis]))
+
+
+def _product_tree_gradient(gradient: UOp, factors: UOp) -> UOp:
+    """The product of the last axis as a tree of pairs, walked back: x*y gives y and x.
+
+    Linear in the number of factors, no division (so zeros are no special case), and made of plain
+    products, so higher orders are right as well.
+    """
+    *kept, count = factors.shape
+    if count == 0:
+        return _filled(0.0, factors.dtype, factors.shape)
+    levels: list[tuple[UOp, int]] = []
+    while count > 1:
+        if count % 2:
+            one = _filled(1.0, factors.dtype, (*kept, 1))
+            factors = UOp(Ops.CAT, factors.dtype, (factors, one), len(kept))
+        pairs = factors._mop(Ops.RESHAPE, (*kept, (count + 1) // 2, 2))
+        levels.append((pairs, count))
+        left, right = [_last(pairs, place) for place in (0, 1)]
+        count = (count + 1) // 2
+        factors = (left * right)._mop(Ops.RESHAPE, (*kept, count))
+    for pairs, count in reversed(levels):
+        swapped = pairs._mop(Ops.FLIP, (*[False] * (len(kept) + 1), True))
+        both = gradient._mop(Ops.RESHAPE, (*pairs.shape[:-1], 1)).expand(pairs.shape) * swapped
+        padded = both._mop(Ops.RESHAPE, (*kept, pairs.shape[-2] * 2))
+        gradient = padded.shrink([*[None] * len(kept), (0, count)])
+    return gradient
+
+
+def _last(pairs: UOp, place: int) -> UOp:
+    """One element of the last axis, which stays with size 1."""
+    return pairs.shrink([*[None] * (pairs.ndim - 1), (place, place + 1)])
+
+
+def _products_of_others(factors: UOp) -> UOp:
+    """The product of the others for each element of the last axis, whose size is symbolic."""
+    *kept, count = factors.shape
+    square = (*kept, count, count)
+    iota = UOp(Ops.IOTA, dtypes.int32, (count,))
+    rows = iota._mop(Ops.RESHAPE, (*[1] * len(kept), count, 1)).expand(square)
+    columns = iota._mop(Ops.RESHAPE, (*[1] * len(kept), 1, count)).expand(square)
+    across = factors._mop(Ops.RESHAPE, (*kept, 1, count)).expand(square)
+    others = rows.eq(columns).where(1.0, across)
+    return others._reduce_axis(Ops.MUL, (len(kept) + 1,))._mop(Ops.RESHAPE, factors.shape)
+
+
+_REDUCE_RULES: dict[Ops, Callable[[UOp, UOp], UOp]] = {
+    Ops.ADD: sum_gradient,
+    Ops.MAX: reduce_max_gradient,
+    Ops.MUL: product_gradient,
+}
+
+
+# ------------------------------------------------------------ storage and devices
+def same_gradient(gradient: UOp, node: UOp) -> Gradients:
+    """CONTIGUOUS: the same value, so the same gradient."""
+    return (gradient,)
+
+
+def contiguous_backward_gradient(gradient: UOp, node: UOp) -> Gradients:
+    """The gradient is stored, which is what the op is for."""
+    return (UOp(Ops.CONTIGUOUS, gradient.dtype, (gradient,)),)
+
+
+def copy_gradient(gradient: UOp, node: UOp) -> Gradients:
+    """Copied back. What belongs to no device takes it where it is."""
+    home = node.src[0].device
+    if home is None or gradient.device is None or gradient.device == home:
+        return (gradient,)
+    return (UOp(Ops.COPY, gradient.dtype, (gradient,), home),)
+
+
+def allreduce_gradient(gradient: UOp, node: UOp) -> Gradients:
+    """A sum over shards: each gets the gradient of the sum, which all devices have."""
+    if node.arg is not Ops.ADD:
+        raise ArgumentError(
+            f"the gradient of an all-reduce is known for ADD, found {node.arg.name}; reduce on one "
+            "device instead, or detach() the result"
+        )
+    return (gradient,)
+
+
+def store_gradient(gradient: UOp, node: UOp) -> Gradients:
+    """AFTER gave it the gradient of what was written; what was there before gets nothing."""
+    return (None, gradient, *[None] * (len(node.src) - 2))
+
+
+def after_gradient(gradient: UOp, node: UOp) -> Gradients:
+    """A storage after writes: written elements' gradients go to the values, the rest to before.
+
+    AFTER(state, STORE(view(state), value)): the value gets view(gradient), and the state gets the
+    gradient with zeros at the elements of the view.
+    """
+    state, *effects = node.src
+    parts: list[UOp | None] = [None] * len(effects)
+    rest: UOp | None = gradient
+    # the last write is what the storage shows
+    for number in reversed(range(len(effects))):
+        if rest is None or effects[number].op is not Ops.STORE:
+            continue
+        base, state_view, place_view = _views_of_one(state, effects[number].src[0])
+        if base is None:
+            continue
+        below = _pull_back(rest, state_view)
+        parts[number] = _apply_views(below, place_view)
+        if all(view.op in _WHOLE for view in (*place_view, *state_view)):
+            rest = None
+            continue
+        ones = _filled(1.0, gradient.dtype, effects[number].src[0].shape)
+        written = _pull_back(ones, place_view).ne(0.0)
+        rest = _apply_views(written.where(0.0, below), state_view)
+    return (rest, *parts)
+
+
+# views of all elements of their source
+_WHOLE = frozenset((Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP))
+
+
+def _views_of_one(state: UOp, place: UOp) -> tuple[UOp | None, list[UOp], list[UOp]]:
+    """What the state and the written place are both views of, and the views; None: nothing."""
+    place_views = _views(place)
+    for number, view in enumerate(place_views):
+        if view is state:
+            return state, [], place_views[number + 1 :]
+    base = place_views[0].src[0] if place_views else place
+    if base is state:
+        return state, [], place_views
+    state_views = _views(state)
+    state_base = state_views[0].src[0] if state_views else state
+    if base is state_base:
+        return base, state_views, place_views
+    if _storage(base) is _storage(state_base):
+        raise ArgumentError(
+            "the gradient of an assignment through a bitcast, or to an older state of the tensor, "
+            "is not known; assign to the tensor itself, or detach() it"
+        )
+    return None, [], []
+
+
+def _views(node: UOp) -> list[UOp]:
+    """The movement ops on top of something, the innermost first."""
+    chain = []
+    while node.op in GroupOp.Movement:
+        chain.append(node)
+        node = node.src[0]
+    return chain[::-1]
+
+
+def _storage(node: UOp) -> UOp:
+    while node.op in GroupOp.Movement or node.op in (Ops.AFTER, Ops.BITCAST):
+        node = node.src[0]
+    return node
+
+
+def _apply_views(value: UOp, views: list[UOp]) -> UOp:
+    for view in views:
+        value = UOp(view.op, value.dtype, (value, *view.src[1:]), view.arg)
+    return value
+
+
+def _pull_back(gradient: UOp, views: list[UOp]) -> UOp:
+    """Values of a view at their places in what it is a view of, zeros elsewhere."""
+    for view in reversed(views):
+        back = gradient_rules[view.op](gradient, view)[0]
+        assert back is not None
+        gradient = back
+    return gradient
+
+
+# ------------------------------------------------------------ the table
+gradient_rules: dict[Ops, Rule] = {
+    Ops.ADD: add_gradient,
+    Ops.MUL: mul_gradient,
+    Ops.MULACC: mulacc_gradient,
+    Ops.NEG: neg_gradient,
+    Ops.FDIV: fdiv_gradient,
+    Ops.MAX: max_gradient,
+    Ops.POW: pow_gradient,
+    Ops.WHERE: where_gradient,
+    Ops.SQRT: sqrt_gradient,
+    Ops.EXP2: exp2_gradient,
+    Ops.LOG2: log2_gradient,
+    Ops.SIN: sin_gradient,
+    Ops.TRUNC: trunc_gradient,
+    Ops.CAST: cast_gradient,
+    Ops.RESHAPE: reshape_gradient,
+    Ops.PERMUTE: permute_gradient,
+    Ops.EXPAND: expand_gradient,
+    Ops.PAD: pad_gradient,
+    Ops.SHRINK: shrink_gradient,
+    Ops.FLIP: flip_gradient,
+    Ops.STRIDE: stride_gradient,
+    Ops.CAT: cat_gradient,
+    Ops.GATHER: gather_gradient,
+    Ops.REDUCE_AXIS: reduce_axis_gradient,
+    Ops.CONTIGUOUS: same_gradient,
+    Ops.CONTIGUOUS_BACKWARD: contiguous_backward_gradient,
+    Ops.COPY: copy_gradient,
+    Ops.ALLREDUCE: allreduce_gradient,
+    Ops.STORE: store_gradient,
+    Ops.AFTER: after_gradient,
+}
+
+# every other op must stand here: a new op without a rule is a decision, not an accident
+NOT_DIFFERENTIABLE: frozenset[Ops] = frozenset(
+    {
+        # leaves: there is nothing below them
+        *(Ops.CONST, Ops.VARIABLE, Ops.BIND, Ops.BUFFER, Ops.PARAM, Ops.IOTA),
+        # says so itself
+        Ops.DETACH,
+        # the result is an int or a bool, or the bits are no number
+        *(Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ, Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR),
+        *(Ops.IDIV, Ops.MOD, Ops.THREEFRY, Ops.BITCAST),
+        # kernels and programs are made after gradients are taken
+        *(Ops.RANGE, Ops.SPECIAL, Ops.INDEX, Ops.LOAD, Ops.REDUCE, Ops.STAGE, Ops.LOCAL),
+        *(Ops.ACC, Ops.ACC_SET, Ops.END, Ops.IF, Ops.ENDIF, Ops.BARRIER),
+        *(Ops.VECTORIZE, Ops.GEP, Ops.WMMA, Ops.SINK),
+    }
+)

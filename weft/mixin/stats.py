@@ -1,0 +1,272 @@
+"""Statistics: variance, extremes with their places, sums along an axis, comparison of tensors.
+
+In: tensors. Out: var, std, argmax, logsumexp, cumsum and their relatives.
+Sits above the engine, one of the Tensor families.
+Invariant: what subtracts a mean does it in two passes, in at least float32.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Self
+
+from weft.dtype import dtypes, least_upper_float
+from weft.errors import ArgumentError, ShapeError
+from weft.helpers import ceildiv, prod
+from weft.mixin.dtype import computing_dtype, sum_dtype
+from weft.mixin.indexing import IndexingMixin
+from weft.mixin.reduce import Axes
+from weft.mixin.unary import in_wide_floats
+from weft.uop.opset import Ops
+
+# up to here every prefix is its own reduction; longer axes are cut into rows first
+_SCAN_ROW = 256
+
+
+class StatsMixin(IndexingMixin):
+    """Methods over the reductions."""
+
+    __slots__ = ()
+
+    # ------------------------------------------------------------ spread
+    def var(self, axis: Axes = None, keepdim: bool = False, correction: int = 1) -> Self:
+        """The variance over axes; `correction` is taken from the count.
+
+        >>> Tensor([1.0, 2.0, 3.0]).var().item()
+        1.0
+        """
+        return self._variance(axis, keepdim, correction).cast(least_upper_float(self.dtype))
+
+    def _variance(self, axis: Axes, keepdim: bool, correction: int) -> Self:
+        wide = self.cast(computing_dtype(self.dtype))
+        count = prod(self.shape[i] for i in self._axes(axis))
+        squares = (wide - wide.mean(axis, keepdim=True)).square()
+        divisor = max(0, count - correction) if isinstance(count, int) else count - correction
+        return squares.sum(axis, keepdim).div(divisor)
+
+    def std(self, axis: Axes = None, keepdim: bool = False, correction: int = 1) -> Self:
+        """The standard deviation over axes.
+
+        >>> Tensor([1.0, 2.0, 3.0]).std().item()
+        1.0
+        """
+        root = self._variance(axis, keepdim, correction).sqrt()
+        return root.cast(least_upper_float(self.dtype))
+
+    def var_mean(
+        self, axis: Axes = None, keepdim: bool = False, correction: int = 1
+    ) -> tuple[Self, Self]:
+        """The variance and the mean.
+
+        >>> [x.item() for x in Tensor([1.0, 2.0, 3.0]).var_mean()]
+        [1.0, 2.0]
+        """
+        return self.var(axis, keepdim, correction), self.mean(axis, keepdim)
+
+    def std_mean(
+        self, axis: Axes = None, keepdim: bool = False, correction: int = 1
+    ) -> tuple[Self, Self]:
+        """The standard deviation and the mean.
+
+        >>> [x.item() for x in Tensor([1.0, 2.0, 3.0]).std_mean()]
+        [1.0, 2.0]
+        """
+        return self.std(axis, keepdim, correction), self.mean(axis, keepdim)
+
+    # ------------------------------------------------------------ places of extremes
+    def argmax(self, axis: int | None = None, keepdim: bool = False) -> Self:
+        """The place of the greatest element, the first one of several; of nan if there is one.
+
+        >>> Tensor([1, 5, 5]).argmax().item()
+        1
+        """
+        if axis is None:
+            flat = self.flatten().argmax(0)
+            return flat.reshape((1,) * self.ndim) if keepdim else flat
+        place = self._axis(axis)
+        if self.ndim == 0:
+            return self._from_uop(self._constant(0).uop).cast(dtypes.default_int)
+        count = self.shape[place]
+        greatest = self.max(place, keepdim=True)
+        found = self.eq(greatest) | self.isnan()
+        # the first place is the one that most places follow
+        shape = [count if i == place else 1 for i in range(self.ndim)]
+        following = (count - self._iota(count)).reshape(shape)
+        return count - found.where(following, 0).max(place, keepdim)
+
+    def argmin(self, axis: int | None = None, keepdim: bool = False) -> Self:
+        """The place of the least element, the first one of several; of nan if there is one.
+
+        >>> Tensor([3, 1, 1]).argmin().item()
+        1
+        """
+        return self.inverse().argmax(axis, keepdim)
+
+    # ------------------------------------------------------------ exponentials
+    def logsumexp(self, axis: Axes = None, keepdim: bool = False) -> Self:
+        """log(sum(exp(x))) without overflow.
+
+        >>> Tensor([0.0, 0.0]).logsumexp().item()
+        0.6931471824645996
+        """
+        wide = self.cast(computing_dtype(self.dtype))
+        greatest = wide.max(axis, keepdim=True)
+        # of infinities nothing may be subtracted: inf - inf is nan
+        shift = greatest.isfinite().where(greatest, greatest._constant(0))
+        total = (wide - shift).exp().sum(axis, keepdim).log()
+        result = total + (shift if keepdim else shift.reshape(total.shape))
+        return result.cast(least_upper_float(self.dtype))
+
+    # ------------------------------------------------------------ along an axis
+    def cumsum(self, axis: int = 0) -> Self:
+        """The sum of each element and those before it.
+
+        >>> Tensor([1, 2, 3]).cumsum().tolist()
+        [1, 3, 6]
+        """
+        wide = self.cast(sum_dtype(self.dtype))
+        result = wide._scan(axis, Ops.ADD)
+        return result.cast(self.dtype) if dtypes.is_float(self.dtype) else result
+
+    def cumprod(self, axis: int) -> Self:
+        """The product of each element and those before it.
+
+        >>> Tensor([1, 2, 3]).cumprod(0).tolist()
+        [1, 2, 6]
+        """
+        wide = self.cast(sum_dtype(self.dtype))
+        result = wide._scan(axis, Ops.MUL)
+        return result.cast(self.dtype) if dtypes.is_float(self.dtype) else result
+
+    def cummax(self, axis: int = 0) -> tuple[Self, Self]:
+        """The greatest of each element and those before it, and its place (the last of several).
+
+        >>> [x.tolist() for x in Tensor([1, 3, 2]).cummax()]
+        [[1, 3, 3], [0, 1, 1]]
+        """
+        place = self._axis(axis)
+        values = self._scan(axis, Ops.MAX)
+        if self.ndim == 0:
+            return values, self._from_uop(self._constant(0).uop).cast(dtypes.default_int)
+        count = self.shape[place]
+        shape = [count if i == place else 1 for i in range(self.ndim)]
+        positions = self._iota(count).reshape(shape)
+        new = self.eq(values) | self.isnan()
+        return values, new.where(positions, 0)._scan(axis, Ops.MAX)
+
+    def cummin(self, axis: int = 0) -> tuple[Self, Self]:
+        """The least of each element and those before it, and its place (the last of several).
+
+        >>> [x.tolist() for x in Tensor([3, 1, 2]).cummin()]
+        [[3, 1, 1], [0, 1, 1]]
+        """
+        values, places = self.inverse().cummax(axis)
+        return values.inverse(), places
+
+    def logcumsumexp(self, axis: int = 0) -> Self:
+        """log of the sum of exp of each element and those before it, without overflow.
+
+        >>> Tensor([0.0, 0.0]).logcumsumexp().tolist()
+        [0.0, 0.6931471824645996]
+        """
+        if self.ndim == 0:
+            return self
+        place = self._axis(axis)
+        wide = self.cast(computing_dtype(self.dtype))
+        last = wide.transpose(place, -1)
+        greatest = last._scan(-1, Ops.MAX).unsqueeze(-1)
+        shift = greatest.isfinite().where(greatest, greatest._constant(0))
+        count = last.shape[-1]
+        before = self._iota(count).unsqueeze(1).ge(self._iota(count))
+        terms = before.where((last.unsqueeze(-2) - shift).exp(), 0)
+        result = terms.sum(-1).log() + shift.squeeze(-1)
+        return result.transpose(place, -1).cast(least_upper_float(self.dtype))
+
+    def _scan(self, axis: int, op: Ops) -> Self:
+        """Every prefix of an axis reduced with op."""
+        if self.ndim == 0:
+            return self
+        place = self._axis(axis)
+        count = self.shape[place]
+        if count <= 1:
+            return self
+        last = self.transpose(place, -1)
+        neutral = self.dtype.min if op is Ops.MAX else {Ops.ADD: 0, Ops.MUL: 1}[op]
+        if count <= _SCAN_ROW:
+            return last._scan_row(op, neutral).transpose(place, -1)
+        # rows first, then each row's last prefix scanned in turn and applied to the rows after it
+        rows = ceildiv(count, _SCAN_ROW)
+        grow = [(0, 0)] * (self.ndim - 1) + [(0, rows * _SCAN_ROW - count)]
+        table = last._pad_constant(grow, neutral).reshape((*last.shape[:-1], rows, _SCAN_ROW))
+        table = table._scan_row(op, neutral)
+        ends = table._slice(table.ndim - 1, _SCAN_ROW - 1, _SCAN_ROW).squeeze(-1)._scan(-1, op)
+        ends = ends._slice(ends.ndim - 1, 0, rows - 1)
+        start = ends._pad_constant([(0, 0)] * (ends.ndim - 1) + [(1, 0)], neutral).unsqueeze(-1)
+        whole = table.alu(op, start).reshape((*last.shape[:-1], rows * _SCAN_ROW))
+        return whole._slice(self.ndim - 1, 0, count).transpose(place, -1)
+
+    def _scan_row(self, op: Ops, neutral: Any) -> Self:
+        """The prefixes of a short last axis: the windows that end at each element."""
+        count = self.shape[-1]
+        grow = [(0, 0)] * (self.ndim - 1) + [(count - 1, 0)]
+        windows = self._pad_constant(grow, neutral)._windows((count,), (1,), (1,))
+        return windows._reduce(op, -1, False)
+
+    # ------------------------------------------------------------ norms and comparison
+    def normalize(self, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Self:
+        """Divided by its p-norm along an axis.
+
+        >>> Tensor([[3.0, 4.0]]).normalize().tolist()
+        [[0.6000000238418579, 0.800000011920929]]
+        """
+        wide = self.cast(computing_dtype(self.dtype))
+        norm = wide._norm(p, dim).maximum(eps)
+        return (wide / norm).cast(least_upper_float(self.dtype))
+
+    def _norm(self, p: float, dim: int) -> Self:
+        if p == math.inf:
+            return self.abs().max(dim, keepdim=True)
+        if p == 0:
+            return self.ne(0).sum(dim, keepdim=True).cast(self.dtype)
+        if p == 2:
+            return self.square().sum(dim, keepdim=True).sqrt()
+        return self.abs().pow(p).sum(dim, keepdim=True).pow(1 / p)
+
+    def isclose(
+        self, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+    ) -> Self:
+        """Where the difference is at most atol + rtol * |other|.
+
+        >>> Tensor([1.0, 2.0]).isclose(Tensor([1.0, 2.1])).tolist()
+        [True, False]
+        """
+        y = self._operand(other)
+        near = (self - y).abs().le(y.abs() * rtol + atol) & self.isfinite() & y.isfinite()
+        close = near | self.eq(y)
+        return close | (self.isnan() & y.isnan()) if equal_nan else close
+
+    def allclose(
+        self, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+    ) -> bool:
+        """Whether `isclose` is true everywhere; it is computed now.
+
+        >>> Tensor([1.0]).allclose(Tensor([1.0]))
+        True
+        """
+        close: Any = self.isclose(other, rtol, atol, equal_nan).all()
+        return bool(close.item())
+
+    @in_wide_floats
+    def _normalized(self, axis: Axes, eps: float) -> Self:
+        centred = self - self.mean(axis, keepdim=True)
+        return centred * (centred.square().mean(axis, keepdim=True) + eps).rsqrt()
+
+    def _same_sized(self, name: str, other: Any) -> None:
+        if other.shape != self.shape:
+            raise ShapeError(f"{name} needs equal shapes, found {self.shape} and {other.shape}")
+
+    @staticmethod
+    def _checked_reduction(reduction: str) -> str:
+        if reduction not in ("mean", "sum", "none"):
+            raise ArgumentError(f'reduction is "mean", "sum" or "none", found {reduction!r}')
+        return reduction

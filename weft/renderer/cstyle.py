@@ -1,0 +1,557 @@
+"""C, and what languages like it have in common.
+
+In: a linear program. Out: text that people can read. `CStyle` holds what such languages share, as
+tables and small methods to override; `CRenderer` prints GNU C99 with the CPU's calling convention,
+`void name(void** args, int64_t begin, int64_t end)`.
+Invariant: a value is computed where its op stands in the program, or later from values that cannot
+change; loads and reads of registers always get a name of their own.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+from weft.dtype import DType, bits_of, dtypes
+from weft.errors import CompileError
+from weft.renderer.base import Renderer, Target, program_params, program_variables
+from weft.uop.args import AxisType
+from weft.uop.node import UOp
+from weft.uop.opset import GroupOp, Ops
+
+# a longer expression gets a name
+_LONGEST_INLINE = 80
+
+_INFIX = {
+    Ops.ADD: "+",
+    Ops.MUL: "*",
+    Ops.FDIV: "/",
+    Ops.IDIV: "/",
+    Ops.MOD: "%",
+    Ops.AND: "&",
+    Ops.OR: "|",
+    Ops.XOR: "^",
+    Ops.SHL: "<<",
+    Ops.SHR: ">>",
+    Ops.CMPLT: "<",
+    Ops.CMPEQ: "==",
+    Ops.CMPNE: "!=",
+}
+_RAW_ONLY = frozenset({Ops.IDIV, Ops.MOD, Ops.SHL, Ops.SHR})
+# ops that may leave the range of a signed integer, which C leaves undefined
+_WRAPPING = frozenset({Ops.ADD, Ops.MUL, Ops.NEG, Ops.SHL})
+
+Template = Callable[[tuple[str, ...], DType], str]
+
+
+class CStyle(Renderer):
+    """Prints programs in a language like C. Vectors are built and taken apart lane by lane."""
+
+    suffix = "c"
+    type_names: Mapping[DType, str] = {
+        dtypes.bool: "bool",
+        dtypes.int8: "int8_t",
+        dtypes.uint8: "uint8_t",
+        dtypes.int16: "int16_t",
+        dtypes.uint16: "uint16_t",
+        dtypes.int32: "int32_t",
+        dtypes.uint32: "uint32_t",
+        dtypes.int64: "int64_t",
+        dtypes.uint64: "uint64_t",
+        dtypes.float32: "float",
+        dtypes.float64: "double",
+    }
+    # ops that the language has for whole vectors of floats and of unsigned integers
+    vector_ops: frozenset[Ops] = frozenset()
+    infinity = "INFINITY"
+    not_a_number = "NAN"
+
+    def __init__(self, target: Target | None = None) -> None:
+        super().__init__(target)
+        self.functions: dict[Ops, Template] = self.function_templates()
+        native = {Ops.NEG, Ops.WHERE, Ops.BITCAST, *_INFIX, *self.functions} - _RAW_ONLY
+        self.code_for_op = dict.fromkeys(sorted(native, key=lambda op: op.name), True)
+        self.native_dtypes = frozenset(self.type_names)
+
+    # ------------------------------------------------------------ what a language overrides
+    def function_templates(self) -> dict[Ops, Template]:
+        """Ops that are calls, and how they are written for scalar operands."""
+        return {}
+
+    def head(self, name: str, uops: Sequence[UOp], params: Sequence[UOp]) -> list[str]:
+        """Everything before the first statement of the function."""
+        raise CompileError(f"{type(self).__name__} does not say how a kernel begins")
+
+    def foot(self) -> list[str]:
+        """What closes the function."""
+        return ["}"]
+
+    def reinterpret(self, text: str, source: DType, target: DType) -> str:
+        """The bits of a scalar as another type."""
+        raise CompileError(f"{type(self).__name__} does not say how bits are reinterpreted")
+
+    def special(self, uop: UOp) -> str:
+        """A hardware index."""
+        raise CompileError(f"{type(self).__name__} has no hardware indices, found {uop.arg}")
+
+    def barrier(self) -> str:
+        """A statement that waits for the other threads of a group."""
+        raise CompileError(f"{type(self).__name__} has no barriers")
+
+    def local_memory(self, text: str) -> str:
+        """The declaration of fast memory."""
+        return f"{text};"
+
+    def vector_load(self, name: str, dtype: DType, place: str) -> list[str]:
+        """Statements that give `name` consecutive elements."""
+        lanes = ", ".join(f"{place}[{lane}]" for lane in range(dtype.count))
+        return [f"{self.type(dtype)} {name} = {self.vector(dtype, [lanes])};"]
+
+    def vector_store(self, name: str, dtype: DType, place: str) -> list[str]:
+        """Statements that store a vector to consecutive elements."""
+        return [f"{place}[{k}] = {self.lane(name, k)};" for k in range(dtype.count)]
+
+    def vector(self, dtype: DType, lanes: Sequence[str]) -> str:
+        """A vector from its lanes."""
+        return f"({self.type(dtype)}){{{', '.join(lanes)}}}"
+
+    def lane(self, name: str, lane: int) -> str:
+        """One lane of a vector that has a name."""
+        return f"{name}[{lane}]"
+
+    # ------------------------------------------------------------ types and constants
+    def type(self, dtype: DType) -> str:
+        """A type's name; narrow floats that the language lacks are their bits."""
+        scalar = dtype.scalar()
+        if scalar in dtypes.weaks or scalar.kind == "void":
+            raise CompileError(f"C has no type for {dtype}; lowering must have replaced it")
+        if dtype.count > 1:
+            return f"{self.vector_name(scalar)}x{dtype.count}"
+        return self.type_names.get(scalar) or f"uint{scalar.bitsize}_t"
+
+    def vector_name(self, scalar: DType) -> str:
+        """What vectors of a type are named after: f32, i64, u8."""
+        if scalar.kind == "bool":
+            return "b8"
+        letter = {"float": "f", "int": "i", "uint": "u"}[scalar.kind]
+        return f"{letter if scalar in self.type_names else 'u'}{scalar.bitsize}"
+
+    def literal(self, value: float, dtype: DType) -> str:
+        """A constant of a scalar dtype, readable and exact."""
+        if dtype.kind == "bool":
+            return "true" if value else "false"
+        if dtype.kind == "float" and dtype in self.native_dtypes:
+            return self.float_literal(float(value), dtype)
+        number = bits_of(value, dtype) if dtype.kind == "float" else int(value)
+        if dtype.kind == "float" or dtype.bitsize < 32:
+            return str(number)
+        suffix = ("u" if dtype.kind == "uint" else "") + ("ll" if dtype.bitsize == 64 else "")
+        if number == dtype.min and number < 0:
+            # C has no negative literals, and this one's magnitude does not fit
+            return f"(-{-(number + 1)}{suffix} - 1)"
+        return f"{number}{suffix}"
+
+    def float_literal(self, value: float, dtype: DType) -> str:
+        if math.isnan(value):
+            return self.not_a_number
+        if math.isinf(value):
+            return self.infinity if value > 0 else f"(-{self.infinity})"
+        text = shortest_float32(value) if dtype is dtypes.float32 else repr(value)
+        if "." not in text and "e" not in text:
+            text += ".0"
+        return text + ("f" if dtype is dtypes.float32 else "")
+
+    # ------------------------------------------------------------ rendering
+    def render(self, name: str, uops: Sequence[UOp]) -> str:
+        if not name.isidentifier() or not name.isascii():
+            raise CompileError(f"{name!r} cannot be the name of a C function; take letters and _")
+        return _Writer(self, uops).text(name)
+
+
+class _Writer:
+    """One function while it is written."""
+
+    def __init__(self, language: CStyle, uops: Sequence[UOp]) -> None:
+        self.language = language
+        self.uops = uops
+        self.names: dict[UOp, str] = {}
+        self.lines: list[str] = []
+        self.depth = 1
+        self.uses = Counter(source for uop in uops for source in uop.src)
+        self.counts: Counter[str] = Counter()
+
+    def text(self, name: str) -> str:
+        params = program_params(self.uops)
+        for param in params:
+            self.names[param] = f"data{param.arg.slot}"
+        for variable in program_variables(self.uops):
+            self.names[variable] = variable.arg.name
+        for uop in self.uops:
+            statement = _STATEMENTS.get(uop.op)
+            if statement is not None:
+                statement(self, uop)
+            elif uop.op not in _SILENT:
+                self.define(uop)
+        head = self.language.head(name, self.uops, params)
+        return "\n".join([*head, *self.lines, *self.language.foot(), ""])
+
+    def write(self, text: str) -> None:
+        self.lines.append("  " * self.depth + text)
+
+    def fresh(self, prefix: str) -> str:
+        self.counts[prefix] += 1
+        return f"{prefix}{self.counts[prefix] - 1}"
+
+    def operand(self, uop: UOp) -> str:
+        """A source's text. Constants need not stand in the program."""
+        name = self.names.get(uop)
+        if name is None:
+            if uop.op in _INLINE_ANYWHERE:
+                name = self.names[uop] = self.expression(uop)
+            else:
+                raise CompileError(f"{uop.op.name} is used before it stands in the program")
+        return name
+
+    def define(self, uop: UOp) -> None:
+        """Gives a value its text: a name, or the expression itself where it is used once."""
+        if uop.op is Ops.LOAD:
+            self.write_load(uop)
+            return
+        text = self.expression(uop)
+        inline = uop.dtype.count == 1 and self.uses[uop] == 1 and len(text) <= _LONGEST_INLINE
+        if inline or uop.op is Ops.INDEX:
+            self.names[uop] = text
+            return
+        self.names[uop] = name = self.fresh("alu")
+        self.write(f"{self.language.type(uop.dtype)} {name} = {_strip(text)};")
+
+    # ------------------------------------------------------------ expressions
+    def expression(self, uop: UOp) -> str:
+        op, language = uop.op, self.language
+        if op is Ops.CONST:
+            return language.literal(uop.arg, uop.dtype)
+        if op is Ops.INDEX:
+            return f"{self.operand(uop.src[0])} + {self.operand(uop.src[1])}"
+        if op is Ops.SPECIAL:
+            return language.special(uop)
+        if op is Ops.VECTORIZE:
+            return language.vector(uop.dtype, [_strip(self.operand(s)) for s in uop.src])
+        if op is Ops.GEP:
+            taken = [language.lane(self.operand(uop.src[0]), lane) for lane in uop.arg]
+            return taken[0] if len(taken) == 1 else language.vector(uop.dtype, taken)
+        if op not in GroupOp.Elementwise:
+            raise CompileError(f"{op.name} was asked for in C, which has no form of it")
+        operands = tuple(self.operand(s) for s in uop.src)
+        if uop.dtype.count == 1:
+            return self.scalar(uop, operands)
+        if op in language.vector_ops and uop.dtype.kind != "int":
+            return f"({operands[0]} {_INFIX[op]} {operands[1]})"
+        names = [self.name_of(s, text) for s, text in zip(uop.src, operands, strict=True)]
+        lanes = []
+        for k in range(uop.dtype.count):
+            lanes.append(_strip(self.scalar(uop, tuple(language.lane(n, k) for n in names))))
+        return language.vector(uop.dtype, lanes)
+
+    def name_of(self, uop: UOp, text: str) -> str:
+        """A vector operand must have a name, for its lanes are taken."""
+        if text.isidentifier():
+            return text
+        name = self.fresh("vec")
+        self.write(f"{self.language.type(uop.dtype)} {name} = {text};")
+        self.names[uop] = name
+        return name
+
+    def scalar(self, uop: UOp, operands: tuple[str, ...]) -> str:
+        """An elementwise op on scalars, in parentheses where it needs them."""
+        op, language = uop.op, self.language
+        dtype, source = uop.dtype.scalar(), uop.src[0].dtype.scalar()
+        if op is Ops.WHERE:
+            return f"({operands[0]} ? {operands[1]} : {operands[2]})"
+        if op is Ops.CAST:
+            return self.cast(operands[0], source, dtype)
+        if op is Ops.BITCAST:
+            same = language.type(source) == language.type(dtype)
+            return operands[0] if same else language.reinterpret(operands[0], source, dtype)
+        template = language.functions.get(op)
+        if template is not None:
+            return template(operands, dtype)
+        if op is not Ops.NEG and op not in _INFIX:
+            raise CompileError(
+                f"{op.name} was asked for; {type(language).__name__} prints "
+                f"{', '.join(o.name for o in language.code_for_op)} and decomposed forms of others"
+            )
+        if op in _WRAPPING and dtype.kind == "int" and _may_wrap(uop):
+            return self.wrapping(op, operands, dtype)
+        text = (
+            f"(-{operands[0]})" if op is Ops.NEG else f"({operands[0]} {_INFIX[op]} {operands[1]})"
+        )
+        # C computes in int what is narrower
+        narrow = dtype.kind in ("int", "uint") and dtype.bitsize < 32
+        return f"({language.type(dtype)}){text}" if narrow else text
+
+    def wrapping(self, op: Ops, operands: tuple[str, ...], dtype: DType) -> str:
+        """Signed arithmetic through unsigned, where overflow is defined."""
+        language = self.language
+        # narrower ones would be promoted to a signed type
+        unsigned = f"uint{max(dtype.bitsize, 32)}_t"
+        first = f"({unsigned}){operands[0]}"
+        if op is Ops.NEG:
+            text = f"(-{first})"
+        elif op is Ops.SHL:
+            text = f"({first} << {operands[1]})"
+        else:
+            text = f"({first} {_INFIX[op]} ({unsigned}){operands[1]})"
+        return f"({language.type(dtype)}){text}"
+
+    def cast(self, operand: str, source: DType, target: DType) -> str:
+        language = self.language
+        for dtype in (source, target):
+            if dtype not in language.native_dtypes:
+                raise CompileError(
+                    f"a cast from {source} to {target} reached C, but {dtype} is stored as bits on "
+                    "this target; decompose the cast first"
+                )
+        if target.kind == "bool":
+            return f"({operand} != 0)"
+        return f"({language.type(target)}){operand}"
+
+    # ------------------------------------------------------------ memory
+    def place(self, index: UOp, lane: int | None = None) -> str:
+        """The element of an INDEX, or of one lane of it."""
+        memory = self.operand(index.src[0])
+        idx = index.src[1]
+        text = self.operand(idx)
+        if lane is not None and idx.dtype.count > 1:
+            text = self.language.lane(self.name_of(idx, text), lane)
+        elif lane is not None:
+            text = f"{text} + {lane}"
+        return f"{memory}[{_strip(text)}]"
+
+    def valid(self, index: UOp, lane: int | None = None) -> str | None:
+        """The condition of an access."""
+        if len(index.src) < 3:
+            return None
+        condition = index.src[2]
+        text = self.operand(condition)
+        if lane is None or condition.dtype.count == 1:
+            return text
+        return self.language.lane(self.name_of(condition, text), lane)
+
+    def write_load(self, uop: UOp) -> None:
+        language = self.language
+        kind = language.type(uop.dtype)
+        index = uop.src[0]
+        self.names[uop] = name = self.fresh("val")
+        if index.op is Ops.ACC:
+            self.write(f"{kind} {name} = {self.operand(index)};")
+        elif uop.dtype.count == 1:
+            condition = self.valid(index)
+            value = self.place(index)
+            self.write(f"{kind} {name} = {f'{condition} ? {value} : 0' if condition else value};")
+        elif index.src[1].dtype.count == 1 and len(index.src) < 3:
+            for line in language.vector_load(name, uop.dtype, f"({self.operand(index)})"):
+                self.write(line)
+        else:
+            lanes = []
+            for k in range(uop.dtype.count):
+                condition, value = self.valid(index, k), self.place(index, k)
+                lanes.append(f"{condition} ? {value} : 0" if condition else value)
+            self.write(f"{kind} {name} = {language.vector(uop.dtype, lanes)};")
+
+    def write_store(self, uop: UOp) -> None:
+        index, value = uop.src[:2]
+        dtype = value.dtype
+        text = self.operand(value)
+        if dtype.count == 1:
+            condition = self.valid(index)
+            guard = f"if ({_strip(condition)}) " if condition else ""
+            self.write(f"{guard}{self.place(index)} = {_strip(text)};")
+            return
+        name = self.name_of(value, text)
+        if index.src[1].dtype.count == 1 and len(index.src) < 3:
+            for line in self.language.vector_store(name, dtype, f"({self.operand(index)})"):
+                self.write(line)
+            return
+        for k in range(dtype.count):
+            condition = self.valid(index, k)
+            guard = f"if ({_strip(condition)}) " if condition else ""
+            self.write(f"{guard}{self.place(index, k)} = {self.language.lane(name, k)};")
+
+    def write_local(self, uop: UOp) -> None:
+        self.names[uop] = name = f"buf{uop.arg.number}"
+        kind = self.language.type(uop.dtype)
+        self.write(self.language.local_memory(f"{kind} {name}[{uop.arg.size}]"))
+
+    # ------------------------------------------------------------ registers and control
+    def write_acc(self, uop: UOp) -> None:
+        start = _strip(self.operand(uop.src[0]))
+        self.names[uop] = name = f"acc{uop.arg}"
+        self.write(f"{self.language.type(uop.dtype)} {name} = {start};")
+
+    def write_acc_set(self, uop: UOp) -> None:
+        self.write(f"{self.operand(uop.src[0])} = {_strip(self.operand(uop.src[1]))};")
+
+    def write_range(self, uop: UOp) -> None:
+        self.names[uop] = name = self.fresh("ridx")
+        start, stop = "0", _strip(self.operand(uop.src[0]))
+        if uop.arg.kind is AxisType.THREAD:
+            start, stop = "begin", "end"
+        kind = self.language.type(uop.dtype)
+        self.write(f"for ({kind} {name} = {start}; {name} < {stop}; {name}++) {{")
+        self.depth += 1
+
+    def write_if(self, uop: UOp) -> None:
+        self.write(f"if ({_strip(self.operand(uop.src[0]))}) {{")
+        self.depth += 1
+
+    def write_close(self, uop: UOp) -> None:
+        self.depth -= 1
+        self.write("}")
+
+    def write_barrier(self, uop: UOp) -> None:
+        self.write(self.language.barrier())
+
+
+_STATEMENTS: dict[Ops, Callable[[_Writer, UOp], None]] = {
+    Ops.STORE: _Writer.write_store,
+    Ops.LOCAL: _Writer.write_local,
+    Ops.ACC: _Writer.write_acc,
+    Ops.ACC_SET: _Writer.write_acc_set,
+    Ops.RANGE: _Writer.write_range,
+    Ops.IF: _Writer.write_if,
+    Ops.END: _Writer.write_close,
+    Ops.ENDIF: _Writer.write_close,
+    Ops.BARRIER: _Writer.write_barrier,
+}
+_SILENT = frozenset({Ops.PARAM, Ops.VARIABLE, Ops.CONST, Ops.SINK})
+_INLINE_ANYWHERE = frozenset({Ops.CONST, Ops.INDEX, Ops.VECTORIZE})
+
+
+def _may_wrap(uop: UOp) -> bool:
+    """Whether a signed result may leave its range; narrower bounds prove that it cannot."""
+    dtype = uop.dtype.scalar()
+    return bool(uop.vmin <= dtype.min and uop.vmax >= dtype.max) or uop.op is Ops.SHL
+
+
+def _strip(text: str) -> str:
+    """Without the outermost parentheses, where they are one pair."""
+    if not (text.startswith("(") and text.endswith(")")):
+        return text
+    depth = 0
+    for position, character in enumerate(text):
+        depth += (character == "(") - (character == ")")
+        if depth == 0 and position < len(text) - 1:
+            return text
+    return text[1:-1]
+
+
+def shortest_float32(value: float) -> str:
+    """The shortest decimal that reads back as this float32.
+
+    >>> shortest_float32(0.10000000149011612)
+    '0.1'
+    """
+    bits = struct.pack("<f", value)
+    for digits in range(1, 10):
+        text = repr(float(f"{value:.{digits}g}"))
+        # a decimal just above the largest float32 reads back as infinity
+        if abs(float(text)) < 3.4028235677973366e38 and struct.pack("<f", float(text)) == bits:
+            return text
+    return repr(value)
+
+
+# ---------------------------------------------------------------- C
+
+
+def _call(name: str) -> Template:
+    """A function of the compiler's own, with the suffix f for float."""
+
+    def write(operands: tuple[str, ...], dtype: DType) -> str:
+        suffix = "f" if dtype is dtypes.float32 else ""
+        return f"__builtin_{name}{suffix}({', '.join(map(_strip, operands))})"
+
+    return write
+
+
+class CRenderer(CStyle):
+    """GNU C99, which GCC and Clang take. Compile with -lm; no other file is needed."""
+
+    name = "c"
+    vector_ops = frozenset({Ops.ADD, Ops.MUL, Ops.FDIV, Ops.AND, Ops.OR, Ops.XOR})
+    infinity = "__builtin_inff()"
+    not_a_number = '__builtin_nanf("")'
+
+    def function_templates(self) -> dict[Ops, Template]:
+        return {Ops.SQRT: _call("sqrt"), Ops.TRUNC: _call("trunc"), Ops.MULACC: _call("fma")}
+
+    def head(self, name: str, uops: Sequence[UOp], params: Sequence[UOp]) -> list[str]:
+        lines = ["#include <stdbool.h>", "#include <stdint.h>"]
+        if any(uop.tag == "exact" for uop in uops):
+            # these round where they stand: a compiler must not fuse them with their neighbours
+            lines.append("#pragma STDC FP_CONTRACT OFF")
+        vectors = {uop.dtype for uop in uops if uop.dtype.count > 1}
+        lines += self.vector_types(vectors)
+        for source, target in self.reinterpreted(uops):
+            before, after = self.type(source), self.type(target)
+            function = f"static inline {after} {_bits_function(before, after)}({before} x)"
+            body = f"{after} y; __builtin_memcpy(&y, &x, sizeof(y)); return y;"
+            lines.append(f"{function} {{ {body} }}")
+        lines.append(f"void {name}(void** args, int64_t begin, int64_t end) {{")
+        lines.append("  (void)args; (void)begin; (void)end;")
+        for param in params:
+            kind = self.type(param.dtype)
+            lines.append(f"  {kind}* data{param.arg.slot} = ({kind}*)args[{param.arg.slot}];")
+        first = 1 + max((param.arg.slot for param in params), default=-1)
+        for position, variable in enumerate(program_variables(uops)):
+            kind = self.type(variable.dtype)
+            value = f"((int64_t*)args)[{first + position}]"
+            lines.append(f"  {kind} {variable.arg.name} = ({kind}){value};")
+        return lines
+
+    def vector_types(self, vectors: set[DType]) -> list[str]:
+        """Typedefs. Their size is a power of two, so three lanes have room for four."""
+        lines = {}
+        for dtype in vectors:
+            scalar = dtype.scalar()
+            element = "uint8_t" if scalar.kind == "bool" else self.type(scalar)
+            size = scalar.itemsize * (1 << (dtype.count - 1).bit_length())
+            name = self.type(dtype)
+            lines[name] = f"typedef {element} {name} __attribute__((vector_size({size})));"
+        return [lines[name] for name in sorted(lines)]
+
+    def reinterpreted(self, uops: Sequence[UOp]) -> list[tuple[DType, DType]]:
+        """The pairs of types between which bits are reinterpreted, once each, in order."""
+        pairs: dict[tuple[str, str], tuple[DType, DType]] = {}
+        for uop in uops:
+            if uop.op is Ops.BITCAST:
+                source, target = uop.src[0].dtype.scalar(), uop.dtype.scalar()
+                names = self.type(source), self.type(target)
+                if names[0] != names[1]:
+                    pairs.setdefault(names, (source, target))
+        return list(pairs.values())
+
+    def reinterpret(self, text: str, source: DType, target: DType) -> str:
+        return f"{_bits_function(self.type(source), self.type(target))}({_strip(text)})"
+
+    def local_memory(self, text: str) -> str:
+        return f"{text} __attribute__((aligned(64)));"
+
+    def vector_load(self, name: str, dtype: DType, place: str) -> list[str]:
+        kind, size = self.type(dtype), dtype.count * dtype.scalar().itemsize
+        return [f"{kind} {name} = {{0}};", f"__builtin_memcpy(&{name}, {place}, {size});"]
+
+    def vector_store(self, name: str, dtype: DType, place: str) -> list[str]:
+        size = dtype.count * dtype.scalar().itemsize
+        return [f"__builtin_memcpy({place}, &{name}, {size});"]
+
+    def float_literal(self, value: float, dtype: DType) -> str:
+        text = super().float_literal(value, dtype)
+        return (
+            text.replace("inff", "inf").replace("nanf", "nan") if dtype is dtypes.float64 else text
+        )
+
+
+def _bits_function(before: str, after: str) -> str:
+    return f"{before.removesuffix('_t')}_as_{after.removesuffix('_t')}"
