@@ -35,7 +35,7 @@ from weft.helpers import prod
 from weft.knobs import TRAINING, Context
 from weft.mixin.dtype import NARROW_FLOATS
 from weft.mixin.movement import broadcast_shape
-from weft.mixin.linalg import LinalgMixin
+from weft.mixin.loss import LossMixin
 from weft.uop.args import ReduceArg
 from weft.uop.node import UOp
 from weft.uop.opset import OPSET, GroupOp, Ops, Typing
@@ -113,7 +113,7 @@ class _TensorType(type):
         TRAINING.value = int(value)
 
 
-class Tensor(LinalgMixin, metaclass=_TensorType):
+class Tensor(LossMixin, metaclass=_TensorType):
     """A multidimensional array whose values are computed when they are needed.
 
     >>> (Tensor([1, 2, 3]) * 2).tolist()

@@ -77,17 +77,16 @@ def elementwise(
     """
     i = loop(UOp.variable("n", 0, 1 << 40, i64))
     place = i if lanes == 1 else i * const(lanes)
-    sources = [
-        load(UOp.param(len(builds) + slot, dtype, 0), place, lanes=lanes)
-        for slot, dtype in enumerate(dtypes_in)
-    ]
+    inputs = [UOp.param(len(builds) + slot, dtype, 1 << 40) for slot, dtype in enumerate(dtypes_in)]
+    sources = [load(memory, place, lanes=lanes) for memory in inputs]
     values = [build(*sources) for build in builds]
     kinds = [value.dtype.scalar() for value in values]
     stores = [
-        UOp.param(slot, kind, 0).index(place).store(value)
+        UOp.param(slot, kind, 1 << 40).index(place).store(value)
         for slot, (kind, value) in enumerate(zip(kinds, values, strict=True))
     ]
-    return program(i, *stores, end(i)), kinds
+    # inputs that nothing reads are arguments all the same
+    return program(*inputs, i, *stores, end(i)), kinds
 
 
 def call(address: int, buffers: Sequence[np.ndarray], values: Sequence[int], n: int = 1) -> None:

@@ -239,9 +239,7 @@ class MovementMixin(ArithMixin):
         return self if all(step == 1 for step in steps) else self._mop(Ops.STRIDE, tuple(steps))
 
     def _pad_zeros(self, padding: Sequence[tuple[Any, Any]]) -> Self:
-        """Zeros before and after each axis."""
-        if all(is_int(n) and n == 0 for pair in padding for n in pair):
-            return self
+        """Zeros before and after each axis; never a view, whatever the amounts are."""
         return self._mop(Ops.PAD, tuple((before, after) for before, after in padding))
 
     # ------------------------------------------------------------ shapes

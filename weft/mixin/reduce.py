@@ -43,11 +43,8 @@ class ReduceMixin(MovementMixin, DTypeMixin):
 
     def _reduce(self, op: Ops, axis: Axes, keepdim: bool) -> Self:
         axes = self._axes(axis)
-        # an axis of size 1 has nothing to fold
-        folded = tuple(
-            i for i in axes if not (isinstance(self.shape[i], int) and self.shape[i] == 1)
-        )
-        result = self._reduce_axis(op, folded) if folded else self
+        # also where nothing is folded: a result is never a view, whatever the sizes are
+        result = self._reduce_axis(op, axes)
         if keepdim or not axes:
             return result
         return result.reshape(tuple(s for i, s in enumerate(self.shape) if i not in axes))

@@ -89,7 +89,7 @@ def reduce_nothing(x: UOp) -> UOp | None:
     axes = tuple(
         a for a in x.arg.axes if not (isinstance(source.shape[a], int) and source.shape[a] == 1)
     )
-    if axes == x.arg.axes:
+    if axes and axes == x.arg.axes:
         return None
     return x.replace(arg=ReduceArg(x.arg.op, axes)) if axes else source
 

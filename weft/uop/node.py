@@ -56,34 +56,27 @@ _dead: deque[_Ref] = deque()
 _is_sweeping = False
 
 
-def _forget(ref: _Ref) -> None:
-    """A node died. Runs inside the collector of any thread, so it must not wait for the lock."""
-    _dead.append(ref)
-    if not _is_sweeping:
-        _sweep()
+def _forget(ref: _Ref | None = None) -> None:
+    """A node died: remove its entry, and those that are waiting.
 
-
-def _sweep() -> None:
-    """Remove dead entries, unless another thread holds the table: it sweeps when it is done.
-
-    An entry's key holds the sources, so removing one may kill the next node: a loop, not recursion.
+    Runs inside the collector of any thread, so it must not wait: if another thread holds the table,
+    that one does it when it is done. An entry's key holds the sources, so removing one may kill the
+    next node: a loop, not recursion.
     """
     global _is_sweeping
-    if not _lock.acquire(blocking=False):
+    if ref is not None:
+        _dead.append(ref)
+    if _is_sweeping or not _lock.acquire(blocking=False):
         return
+    _is_sweeping = True
     try:
-        if _is_sweeping:
-            return
-        _is_sweeping = True
-        try:
-            while _dead:
-                ref = _dead.popleft()
-                # a new node may already live under the same key: only remove our own entry
-                if _table.get(ref.key) is ref:
-                    del _table[ref.key]
-        finally:
-            _is_sweeping = False
+        while _dead:
+            ref = _dead.popleft()
+            # a new node may already live under the same key: only remove our own entry
+            if _table.get(ref.key) is ref:
+                del _table[ref.key]
     finally:
+        _is_sweeping = False
         _lock.release()
 
 
@@ -152,7 +145,7 @@ class UOp(ReduceMixin, PaddingMixin, TrigonometryMixin):
             if found is None:
                 _table[key] = new_ref
         if _dead:
-            _sweep()
+            _forget()
         return node if found is None else found
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -242,19 +235,17 @@ class UOp(ReduceMixin, PaddingMixin, TrigonometryMixin):
         """All nodes below and including this one, sources first. `gate` says whose sources to
         enter."""
         order: dict[UOp, None] = {}
-        stack: list[tuple[UOp, bool]] = [(self, False)]
+        stack = [self]
         while stack:
-            node, ready = stack.pop()
-            if ready:
+            node = stack[-1]
+            if node not in order:
+                missing = [s for s in node.src if s not in order]
+                if missing and (gate is None or gate(node)):
+                    missing.reverse()
+                    stack += missing
+                    continue
                 order[node] = None
-                continue
-            if node in order:
-                continue
-            stack.append((node, True))
-            if gate is None or gate(node):
-                for s in reversed(node.src):
-                    if s not in order:
-                        stack.append((s, False))
+            stack.pop()
         return order
 
     @property

@@ -321,6 +321,8 @@ def share_outputs(ast: UOp, roots: set[int], target: Target) -> UOp:
         for store in ast.src
         if any([axis.arg.number[0] in roots for axis in closed_axes(store)])
     ]
+    if not stores:
+        return ast
     main = max(stores, key=lambda store: volume(closed_axes(store)))
     loops = [
         axis

@@ -1,0 +1,117 @@
+"""What neural nets are made of: normalisations, dropout, attention.
+
+In: tensors. Out: layernorm, batchnorm, dropout, scaled_dot_product_attention, sequential.
+Sits above the engine, one of the Tensor families.
+Invariant: no parameters live here; layers with parameters are in `weft.nn`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+from weft.dtype import dtypes, least_upper_float
+from weft.errors import ArgumentError, ShapeError
+from weft.knobs import TRAINING
+from weft.mixin.dtype import computing_dtype
+from weft.mixin.rand import RandMixin
+from weft.mixin.reduce import Axes
+
+
+class NeuralMixin(RandMixin):
+    """Functions of layers."""
+
+    __slots__ = ()
+
+    def sequential(self, ll: Sequence[Callable[[Any], Any]]) -> Self:
+        """The functions applied one after another.
+
+        >>> Tensor([-1.0, 2.0]).sequential([Tensor.relu, lambda x: x * 2]).tolist()
+        [0.0, 4.0]
+        """
+        value: Any = self
+        for function in ll:
+            value = function(value)
+        result: Self = value
+        return result
+
+    def layernorm(self, axis: Axes = -1, eps: float = 1e-5) -> Self:
+        """Less its mean, divided by its standard deviation, along axes.
+
+        >>> Tensor([1.0, 1.0]).layernorm().tolist()
+        [0.0, 0.0]
+        """
+        return self._normalized(axis, eps)
+
+    def batchnorm(
+        self, weight: Any, bias: Any, mean: Any, invstd: Any, axis: int | Sequence[int] = 1
+    ) -> Self:
+        """(x - mean) * weight * invstd + bias, each along an axis.
+
+        >>> one = Tensor([1.0])
+        >>> Tensor([[3.0]]).batchnorm(one, one, one, one).tolist()
+        [[3.0]]
+        """
+        axes = (axis,) if isinstance(axis, int) else tuple(axis)
+        kept = [self._axis(dim) for dim in axes]
+        shape = [size if i in kept else 1 for i, size in enumerate(self.shape)]
+        wide = self.cast(computing_dtype(self.dtype))
+        value = wide - mean.reshape(shape)
+        value = value if weight is None else value * weight.reshape(shape)
+        scale = invstd.reshape(shape) if invstd.ndim == len(kept) else invstd
+        value = value * scale
+        value = value if bias is None else value + bias.reshape(shape)
+        return value.cast(least_upper_float(self.dtype))
+
+    def dropout(self, p: float = 0.5) -> Self:
+        """While training, each element is zero with probability p and else divided by 1 - p.
+
+        >>> Tensor([1.0, 2.0]).dropout().tolist()
+        [1.0, 2.0]
+        """
+        if not 0 <= p <= 1:
+            raise ArgumentError(f"dropout has a probability from 0 to 1, found {p}")
+        if not TRAINING or p == 0:
+            return self
+        if p == 1:
+            return self.zeros_like()
+        kept = self.rand_like(dtype=dtypes.default_float, contiguous=False).ge(p)
+        return kept.contiguous().where(self, self._constant(0)) / (1.0 - p)
+
+    def scaled_dot_product_attention(
+        self,
+        key: Any,
+        value: Any,
+        attn_mask: Any = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        enable_gqa: bool = False,
+    ) -> Self:
+        """softmax(query @ key.T / sqrt(d)) @ value.
+
+        >>> x = Tensor.ones(1, 2, 4)
+        >>> x.scaled_dot_product_attention(x, x).shape
+        (1, 2, 4)
+        """
+        if enable_gqa:
+            times = self.shape[-3] // key.shape[-3]
+            key = key.repeat_interleave(times, dim=-3)
+            value = value.repeat_interleave(times, dim=-3)
+        if is_causal and attn_mask is not None:
+            raise ArgumentError("attention is causal or has a mask, not both")
+        scores = self.matmul(key.transpose(-2, -1)) / math.sqrt(self.shape[-1])
+        if is_causal:
+            attn_mask = self._constant(1).cast(dtypes.bool).expand(scores.shape[-2:]).tril()
+        if attn_mask is not None:
+            if attn_mask.dtype is dtypes.bool:
+                attn_mask = attn_mask.where(scores._constant(0), scores._constant(-math.inf))
+            scores = scores + attn_mask
+        weights = scores.cast(self.dtype).softmax(-1).dropout(dropout_p)
+        return weights.matmul(value)
+
+    def _check_channels(self, name: str, other: Any, axis: int) -> None:
+        if other.shape != (self.shape[axis],):
+            raise ShapeError(
+                f"{name} needs {self.shape[axis]} values for axis {axis}, found {other.shape}"
+            )
