@@ -34,11 +34,11 @@ def test_chain_of_100_000_elementwise_ops() -> None:
 
 
 def test_sum_of_10_000_tensors() -> None:
-    parts = [Tensor([float(i)]).realize() for i in range(10_000)]
+    parts = [Tensor([float(i % 7)]).realize() for i in range(10_000)]
     total = parts[0]
     for part in parts[1:]:
         total = total + part
-    assert total.item() == pytest.approx(sum(range(10_000)), rel=1e-5)
+    assert total.item() == sum(i % 7 for i in range(10_000))
 
 
 def test_perceptron_of_300_layers() -> None:

@@ -12,13 +12,16 @@ its rule gives; that is the sweep's work.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import Any
 
 from weft.dtype import DType, dtypes
 from weft.errors import ArgumentError
 from weft.helpers import prod
+from weft.knobs import ContextVar
 from weft.mixin.dtype import NARROW_FLOATS, computing_dtype
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
@@ -27,6 +30,25 @@ Gradients = tuple[UOp | None, ...]
 Rule = Callable[[UOp, UOp], Gradients]
 
 LN_2 = math.log(2)
+
+NO_GRAD = ContextVar("NO_GRAD", 0, "1: no gradient passes through what is computed from here on")
+
+
+# ------------------------------------------------------------ identity
+@dataclass(frozen=True)
+class Identity:
+    """The tag of a leaf that must not be confused with an equal one: two `zeros(3)` are one UOp,
+    but two parameters. It means nothing to the value, and a schedule need not know it."""
+
+    number: int
+
+
+_numbers = itertools.count()
+
+
+def with_identity(node: UOp) -> UOp:
+    """The same value as a node that no other call gives."""
+    return node._mop(Ops.RESHAPE, node.shape).rtag(Identity(next(_numbers)))
 
 
 # ------------------------------------------------------------ the sweep
@@ -55,6 +77,9 @@ def compute_gradient(root: UOp, root_gradient: UOp, targets: Collection[UOp]) ->
             if part is None or source not in path:
                 continue
             part = _unbroadcast(part, source)
+            if part.origin is None:
+                # a kernel of the backward pass names the line whose gradient it computes
+                part.origin = node.origin
             before = pending.get(source)
             pending[source] = part if before is None else before.alu(Ops.ADD, part)
     return found

@@ -23,24 +23,20 @@ from weft.dtype import (
     least_upper_dtype,
     strong_dtype,
     to_dtype,
-    to_numpy_dtype,
     weak_dtype,
 )
 from weft.engine import host
-from weft.engine import realize as engine
 from weft.engine.cell import Cell
-from weft.engine.storage import buffer_of
-from weft.errors import ArgumentError, DataError, DeviceError, DTypeError, IndexingError, ShapeError
+from weft.engine.storage import node_of
+from weft.errors import ArgumentError, DataError, DeviceError, DTypeError, ShapeError
 from weft.helpers import prod
 from weft.knobs import TRAINING, Context
-from weft.mixin.dtype import NARROW_FLOATS
 from weft.mixin.movement import broadcast_shape
-from weft.mixin.loss import LossMixin
+from weft.mixin.values import Move, ValuesMixin
 from weft.uop.args import ReduceArg
 from weft.uop.node import UOp
 from weft.uop.opset import OPSET, GroupOp, Ops, Typing
 
-Move = tuple[Ops, Any]
 Devices = str | tuple[str, ...] | None
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
@@ -72,7 +68,7 @@ def _user_line() -> tuple[str, int] | None:
 
 
 def apply_moves(value: UOp, moves: Sequence[Move], writing: bool = False) -> UOp:
-    """A view of a storage's value; to write through it, DETACH (which only reading knows) is left out."""
+    """A view of a storage's value; DETACH is a matter of reading only, not of writing."""
     for op, arg in moves:
         if op is not Ops.DETACH:
             value = value._mop(op, arg)
@@ -113,7 +109,7 @@ class _TensorType(type):
         TRAINING.value = int(value)
 
 
-class Tensor(LossMixin, metaclass=_TensorType):
+class Tensor(ValuesMixin, metaclass=_TensorType):
     """A multidimensional array whose values are computed when they are needed.
 
     >>> (Tensor([1, 2, 3]) * 2).tolist()
@@ -139,7 +135,7 @@ class Tensor(LossMixin, metaclass=_TensorType):
         (2, 2)
         """
         chosen = None if dtype is None else to_dtype(dtype)
-        place = None if device is None else Device.canonicalize(device)  # type: ignore[arg-type]
+        place = None if device is None else Device.canonicalize(device)
         self.grad: Tensor | None = None
         self.requires_grad = requires_grad
         self._moves = ()
@@ -209,7 +205,7 @@ class Tensor(LossMixin, metaclass=_TensorType):
         return self.uop.shape
 
     @property
-    def dtype(self) -> DType:  # type: ignore[override]
+    def dtype(self) -> DType:
         """The type of the elements.
 
         >>> Tensor([1.0]).dtype
@@ -311,9 +307,7 @@ class Tensor(LossMixin, metaclass=_TensorType):
                 dtype = dtypes.default_int
         row = OPSET[op]
         if row.on != "any" and not _TAKES[row.on][0](dtype):
-            raise DTypeError(
-                f"{op.name} ({row.meaning}) takes {_TAKES[row.on][1]}, found {dtype}"
-            )
+            raise DTypeError(f"{op.name} ({row.meaning}) takes {_TAKES[row.on][1]}, found {dtype}")
         result = dtypes.bool if row.typing is Typing.COMPARE else dtype
         return self._from_uop(UOp(op, result, _broadcast(operands, dtype)), pure)
 
@@ -413,9 +407,7 @@ class Tensor(LossMixin, metaclass=_TensorType):
         [1.0]
         """
         node = self.uop
-        return self._from_uop(
-            UOp(Ops.CONTIGUOUS_BACKWARD, node.dtype, (node,)), self._cell.pure
-        )
+        return self._from_uop(UOp(Ops.CONTIGUOUS_BACKWARD, node.dtype, (node,)), self._cell.pure)
 
     def to(self, device: Devices) -> Self:
         """The values on a device; None is the default one.
@@ -423,7 +415,7 @@ class Tensor(LossMixin, metaclass=_TensorType):
         >>> Tensor([1, 2]).to(Device.DEFAULT).device == Device.DEFAULT
         True
         """
-        place = Device.canonicalize(device)  # type: ignore[arg-type]
+        place = Device.canonicalize(device)
         if self.device == place:
             return self
         moved = self._from_uop(host.pin(self.uop, place), self._cell.pure)
@@ -488,43 +480,43 @@ class Tensor(LossMixin, metaclass=_TensorType):
             cell.value.origin = _user_line()
         return self
 
-    def __iadd__(self, x: Any) -> Self:  # type: ignore[misc]
+    def __iadd__(self, x: Any) -> Self:
         return self.assign(self.add(x))
 
-    def __isub__(self, x: Any) -> Self:  # type: ignore[misc]
+    def __isub__(self, x: Any) -> Self:
         return self.assign(self.sub(x))
 
-    def __imul__(self, x: Any) -> Self:  # type: ignore[misc]
+    def __imul__(self, x: Any) -> Self:
         return self.assign(self.mul(x))
 
-    def __itruediv__(self, x: Any) -> Self:  # type: ignore[misc]
+    def __itruediv__(self, x: Any) -> Self:
         return self.assign(self.div(x))
 
-    def __ifloordiv__(self, x: Any) -> Self:  # type: ignore[misc]
+    def __ifloordiv__(self, x: Any) -> Self:
         return self.assign(self.idiv(x))
 
-    def __imod__(self, x: Any) -> Self:  # type: ignore[misc]
+    def __imod__(self, x: Any) -> Self:
         return self.assign(self.mod(x))
 
-    def __ipow__(self, x: Any) -> Self:  # type: ignore[misc]
+    def __ipow__(self, x: Any) -> Self:
         return self.assign(self.pow(x))
 
-    def __iand__(self, x: Any) -> Self:  # type: ignore[misc]
+    def __iand__(self, x: Any) -> Self:
         return self.assign(self.bitwise_and(x))
 
-    def __ior__(self, x: Any) -> Self:  # type: ignore[misc]
+    def __ior__(self, x: Any) -> Self:
         return self.assign(self.bitwise_or(x))
 
-    def __ixor__(self, x: Any) -> Self:  # type: ignore[misc]
+    def __ixor__(self, x: Any) -> Self:
         return self.assign(self.bitwise_xor(x))
 
-    def __ilshift__(self, x: Any) -> Self:  # type: ignore[misc]
+    def __ilshift__(self, x: Any) -> Self:
         return self.assign(self.lshift(x))
 
-    def __irshift__(self, x: Any) -> Self:  # type: ignore[misc]
+    def __irshift__(self, x: Any) -> Self:
         return self.assign(self.rshift(x))
 
-    def __imatmul__(self, x: Any) -> Self:  # type: ignore[misc]
+    def __imatmul__(self, x: Any) -> Self:
         return self.assign(self.matmul(x))
 
     def _assignable(self, x: Any) -> Tensor:
@@ -542,8 +534,8 @@ class Tensor(LossMixin, metaclass=_TensorType):
             weak = target in dtypes.weaks
             if not weak:
                 raise DTypeError(
-                    f"assign to a Tensor of {target} of one of {source.dtype}, which it cannot hold;"
-                    f" cast it first: x.cast({target})"
+                    f"assign to a Tensor of {target} of one of {source.dtype}, which it cannot "
+                    f"hold; cast it first: x.cast({target})"
                 )
             target = source.dtype
         if broadcast_shape(source.shape, self.shape) != self.shape:
@@ -566,138 +558,57 @@ class Tensor(LossMixin, metaclass=_TensorType):
         value = self._cell.value
         device = value.device or source.device
         dtype = strong_dtype(value.dtype)
-        buffer = UOp.new_buffer(Device.canonicalize(device), prod(value.shape), dtype)  # type: ignore[arg-type]
+        buffer = UOp.new_buffer(Device.canonicalize(device), prod(value.shape), dtype)
         base = buffer.reshape(value.shape)
         return base.after(base.store(_cast(value, dtype)))
 
-    # ------------------------------------------------------------ computing
-    def realize(self, *lst: Tensor, do_update_stats: bool = True) -> Self:
-        """Compute this tensor and the others now.
+    @classmethod
+    def from_blob(cls, ptr: int, shape: tuple[int, ...], **kwargs: Any) -> Self:
+        """Memory of the host at an address, without a copy; keep its owner alive as long as this.
 
-        >>> Tensor([1, 2]).add(1).realize()
-        <Tensor (2,) dtypes.int32 on CPU (realized)>
+        >>> import ctypes
+        >>> memory = (ctypes.c_float * 2)(1.0, 2.0)
+        >>> Tensor.from_blob(ctypes.addressof(memory), (2,), device="CPU").tolist()
+        [1.0, 2.0]
         """
-        cells = dict.fromkeys(tensor._cell for tensor in (self, *lst))
-        pending = [cell for cell in cells if not cell.pure and not cell.is_realized]
-        if pending:
-            engine.realize_cells(pending, Cell.live)
-        return self
+        device = Device.canonicalize(kwargs.get("device"))
+        if not Device[device].is_host:
+            raise DeviceError(f"from_blob needs a device in the host's memory, not {device}")
+        dtype = to_dtype(kwargs.get("dtype") or dtypes.default_float)
+        buffer = Buffer.from_opaque(device, prod(shape), dtype, ptr)
+        return cls._from_uop(node_of(buffer).reshape(shape))
 
-    def schedule(self, *lst: Tensor) -> Any:
-        """The kernels that would compute this tensor and the others, in order; nothing runs.
+    def __reduce__(self) -> tuple[Any, ...]:
+        contents = None if self._cell.pure else bytes(self._bytes())
+        value = self.uop if self._cell.pure else None
+        place = None if self.device is None else str(self.device)
+        fields = (contents, self.shape, self.dtype, place, self.requires_grad, value)
+        return _restored, fields
 
-        >>> len(Tensor([1, 2]).add(1).schedule())
-        1
-        """
-        cells = dict.fromkeys(tensor._cell for tensor in (self, *lst))
-        return engine.schedule_cells(
-            [cell for cell in cells if not cell.pure and not cell.is_realized]
-        )
-
-    def _stored(self) -> Self:
-        """This value in memory, as a whole storage in order."""
-        cell = self._cell
-        value = self
-        if cell.pure or (cell.storage is None and self.device is None and self._moves):
-            # constants stay constants: only what is asked for is computed, and given away
-            strong = _cast(self.uop, host.storage_dtype(self.uop))
-            value = self._view_of(Cell(UOp(Ops.CONTIGUOUS, strong.dtype, (strong,))), ())
-        return value.realize()
-
-    def _buffer(self) -> Buffer:
-        """The memory of this value, in order."""
-        stored = self._stored()
-        if not stored._covers_storage:
-            stored = stored.contiguous().realize()
-        storage = stored._cell.storage
-        if storage is None:
-            raise DeviceError(f"{self!r} was realized but has no memory")
-        return buffer_of(storage)
-
-    def _folded(self) -> Any:
-        """The one number that every element is, if that is known without computing; else None."""
-        node = self.uop.simplify()
-        while node.op in GroupOp.View or node.op in (Ops.EXPAND, Ops.COPY, Ops.CONTIGUOUS):
-            node = node.src[0]
-        if node.op is Ops.BIND:
-            return node.src[1].arg
-        return node.arg if node.op is Ops.CONST else None
-
-    def _readable(self) -> Tensor:
-        """This in a dtype that Python and NumPy can read."""
-        narrow = self.dtype in NARROW_FLOATS and self.dtype is not dtypes.float16
-        target = dtypes.float32 if narrow else host.storage_dtype(self.uop)
-        return self.cast(target)
-
-    def _concrete_shape(self) -> tuple[int, ...]:
-        sizes = []
-        for size in self.shape:
-            if isinstance(size, UOp):
-                bound = {u: u.src[1] for u in size.toposort() if u.op is Ops.BIND}
-                size = size.substitute(bound).ssimplify()
-            sizes.append(int(size))
-        return tuple(sizes)
-
-    def _bytes(self) -> memoryview:
-        """The bytes of the elements in order, without the device if every element is known."""
-        shape = self._concrete_shape()
-        number = self._folded()
-        if number is not None or prod(shape) == 0:
-            one = host.pack([0 if number is None else number], self.dtype)
-            return memoryview(one * prod(shape))
-        return self._buffer().as_memoryview()
-
-    def data(self) -> memoryview:
-        """The values as a memoryview with their shape.
-
-        >>> Tensor([[1, 2], [3, 4]]).data().tolist()
-        [[1, 2], [3, 4]]
-        """
-        source = self._readable()
-        shape = source._concrete_shape()
-        raw = source._bytes()
-        if prod(shape) == 0:
-            return raw.cast(source.dtype.fmt)  # type: ignore[call-overload, no-any-return]
-        return raw.cast("B").cast(source.dtype.fmt, shape)  # type: ignore[call-overload, no-any-return]
-
-    def tolist(self) -> Any:
-        """The values as nested lists.
-
-        >>> Tensor([[1, 2], [3, 4]]).tolist()
-        [[1, 2], [3, 4]]
-        """
-        source = self._readable()
-        return host.nest(host.unpack(source._bytes(), source.dtype), source._concrete_shape())
-
-    def item(self) -> Any:
-        """The one value of a tensor of one element.
-
-        >>> Tensor([1, 2]).sum().item()
-        3
-        """
-        if prod(self._concrete_shape()) != 1:
-            raise ShapeError(f"item() takes a Tensor of one element, found shape {self.shape}")
-        source = self._readable()
-        return host.unpack(source._bytes(), source.dtype)[0]
-
-    def numpy(self) -> Any:
-        """The values as a NumPy array; types that NumPy lacks come as float32.
-
-        >>> Tensor([[1, 2], [3, 4]]).numpy().sum()
-        np.int64(10)
-        """
-        import numpy
-
-        source = self._readable()
-        flat = numpy.frombuffer(source._bytes(), dtype=to_numpy_dtype(source.dtype))
-        array = flat.reshape(source._concrete_shape())
-        return array if array.flags.writeable else array.copy()
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        array = self.numpy()
-        return array if dtype is None else array.astype(dtype)
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """A copy with storage of its own; views of one storage, copied together, share the copy."""
+        copied = memo.get(id(self._cell))
+        if copied is None:
+            cell = self._cell
+            if cell.pure:
+                copied = Cell(cell.value, pure=True)
+            else:
+                copied = self._view_of(cell, ()).clone()._cell
+            memo[id(cell)] = copied
+        view = self._view_of(copied, self._moves)
+        view.requires_grad = self.requires_grad
+        return view
 
     # ------------------------------------------------------------ training
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
+        """Whether `backward` gives this tensor a gradient.
+
+        >>> Tensor([1.0]).requires_grad_().requires_grad
+        True
+        """
+        self.requires_grad = requires_grad
+        return self
+
     @property
     def training(self) -> bool:
         """Whether layers such as dropout train; set it on the class.
@@ -716,6 +627,21 @@ class Tensor(LossMixin, metaclass=_TensorType):
         True
         """
         return Context(TRAINING=int(mode))
+
+
+def _restored(
+    contents: bytes | None,
+    shape: tuple[int, ...],
+    dtype: DType,
+    device: str | None,
+    requires_grad: bool | None,
+    value: UOp | None,
+) -> Tensor:
+    """What a pickled Tensor becomes: a pure constant, or storage of its own."""
+    if contents is None:
+        return Tensor(value, requires_grad=requires_grad)
+    flat = Tensor(contents, device=device, dtype=dtype, requires_grad=requires_grad)
+    return flat.reshape(shape)
 
 
 def _promote(operands: Sequence[Any]) -> tuple[DType, bool]:

@@ -1,4 +1,4 @@
-"""Hand-built linear programs, printed as LLVM IR and as C, compiled, run, and compared with NumPy."""
+"""Hand-built linear programs, printed as LLVM IR and as C, compiled, run, compared with NumPy."""
 
 from __future__ import annotations
 

@@ -129,6 +129,12 @@ def test_each_version_of_a_node_is_offered_once() -> None:
     assert len(offered) == len(set(offered))
 
 
+def test_a_rebuilt_node_that_was_replaced_is_met_again() -> None:
+    pm = PatternMatcher([(v * 1, lambda v: v), (-v, lambda v: v + 1)])
+    assert graph_rewrite((-(x * 1)).sink(-x), pm) is (x + 1).sink(x + 1)
+    assert graph_rewrite((-(x * 1)).sink(-x), pm, bottom_up=True) is (x + 1).sink(x + 1)
+
+
 @pytest.mark.parametrize("bottom_up", [False, True])
 def test_chains_of_100000_nodes(bottom_up: bool) -> None:
     node = x * 1

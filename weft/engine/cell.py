@@ -71,9 +71,9 @@ class Cell:
 
     @property
     def storage(self) -> UOp | None:
-        """The BUFFER that holds the value, also when writes to it are pending; None if there is none."""
+        """The BUFFER that holds the value, also while writes to it are pending."""
         node = self._value
-        while node.op in (Ops.RESHAPE, Ops.AFTER):
+        while node.op in (Ops.RESHAPE, Ops.SHRINK, Ops.AFTER):
             node = node.src[0]
         return node if node.op is Ops.BUFFER else None
 

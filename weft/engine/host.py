@@ -71,8 +71,8 @@ def from_host(data: Any, device: Devices, dtype: DType | None) -> UOp:
         chosen = dtypes.from_py(flat) if dtype is None else dtype
         return _stored(pack(flat, strong_dtype(chosen)), shape, strong_dtype(chosen), place)
     raise DataError(
-        f"cannot make a Tensor from a {type(data).__name__}; it takes None, a number, bytes, nested "
-        "lists of numbers, a NumPy array, a Path, a Variable, a UOp or a Tensor"
+        f"cannot make a Tensor from a {type(data).__name__}; it takes None, a number, bytes, "
+        "nested lists of numbers, a NumPy array, a Path, a Variable, a UOp or a Tensor"
     )
 
 
@@ -135,8 +135,8 @@ def list_shape(data: Any) -> tuple[int, ...]:
                 )
             if len(part) != length:
                 raise DataError(
-                    f"the data is ragged: {level[0][0]} has length {length}, but {where} has length "
-                    f"{len(part)}; lists beside each other must have equal lengths"
+                    f"the data is ragged: {level[0][0]} has length {length}, but {where} has "
+                    f"length {len(part)}; lists beside each other must have equal lengths"
                 )
             parts.append((where, part))
         # positions are only spelled out for lists: numbers are many

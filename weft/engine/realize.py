@@ -27,8 +27,8 @@ from weft.engine.schedule import Prepared, Request, Step, default_device, prepar
 from weft.engine.storage import buffer_of
 from weft.helpers import GlobalCounters, colored, time_to_str
 from weft.knobs import DEBUG
-from weft.schedule.decide import storage_of
 from weft.schedule.pipeline import Item, make_schedule
+from weft.schedule.place import storage_of, written_state
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 from weft.uop.resolve import sym_infer
@@ -115,7 +115,7 @@ def _remember_states(sink: UOp, executed: set[UOp]) -> None:
     if not executed:
         return
     order = sink.toposort()
-    passed = {u.src[0].base for u in order if u in executed}
+    passed = {written_state(u) for u in order if u in executed}
     for node in order:
         if node.op is Ops.AFTER and node not in passed and executed.issuperset(node.src[1:]):
             storage = storage_of(node)
@@ -135,7 +135,7 @@ def _pending_readers(sink: UOp, wanted: list[Cell], live: Iterable[Cell]) -> lis
     running = {u for u in sink.toposort() if u.op is Ops.STORE}
     if not running:
         return []
-    destroyed = {u.src[0].base for u in running}
+    destroyed = {written_state(u) for u in running}
     chosen = set(wanted)
     pending = [c for c in live if c not in chosen and not c.is_realized and not c.pure]
     if not pending:

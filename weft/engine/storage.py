@@ -26,7 +26,7 @@ def buffer_of(node: UOp) -> Buffer:
     if found is None:
         if not isinstance(node.arg.device, str):
             raise ArgumentError(
-                f"a buffer over the devices {node.arg.device} has one memory per device; ask for one"
+                f"a buffer over the devices {node.arg.device} has one memory on each of them"
             )
         found = Buffer(node.arg.device, node.arg.size, node.dtype)
         buffers[node] = found

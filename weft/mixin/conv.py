@@ -1,6 +1,6 @@
 """Convolution and pooling over any number of spatial axes.
 
-In: tensors of shape (batch, channels, *space). Out: conv2d, conv_transpose2d, average and max pools.
+In: tensors of shape (batch, channels, *space). Out: conv2d, conv_transpose2d, pools.
 Sits above the engine, one of the Tensor families.
 Invariant: a convolution is windows (pure movement) times weights, summed; no im2col is stored.
 """
@@ -69,9 +69,7 @@ class ConvMixin(LinalgMixin):
         inner, outer = weight.shape[1], weight.shape[0] // groups
         # batch, group, out channel, *space, in channel, *kernel
         left = windows.reshape((batch, groups, 1, inner, *space, *kernel))
-        left = left.permute(
-            [0, 1, 2, *range(4, 4 + rank), 3, *range(4 + rank, 4 + 2 * rank)]
-        )
+        left = left.permute([0, 1, 2, *range(4, 4 + rank), 3, *range(4 + rank, 4 + 2 * rank)])
         right = weight.reshape((1, groups, outer, *[1] * rank, inner, *kernel))
         if dtype is not None:
             left, right = left.cast(dtype), right.cast(dtype)
@@ -86,8 +84,8 @@ class ConvMixin(LinalgMixin):
         rank = weight.ndim - 2
         if rank < 1 or self.ndim != rank + 2:
             raise ShapeError(
-                f"{name} of shape {self.shape} with weights {weight.shape}: both have (batch or out, "
-                "channels) and the same number of axes of space"
+                f"{name} of shape {self.shape} with weights {weight.shape}: both have (batch or "
+                "out, channels) and the same number of axes of space"
             )
         inner = weight.shape[1] * groups if name == "conv2d" else weight.shape[0]
         if inner != channels or weight.shape[0] % groups:
@@ -146,7 +144,7 @@ class ConvMixin(LinalgMixin):
     def _pool_geometry(
         self, kernel_size: Sizes, stride: Sizes | None, dilation: Sizes, padding: Sizes, ceil: bool
     ) -> tuple[tuple[int, ...], ...]:
-        """Kernel, stride, dilation, padding before and after, and what ceil_mode adds at the end."""
+        """Kernel, stride, dilation, padding before and after, what ceil_mode adds at the end."""
         rank = 2 if isinstance(kernel_size, int) else len(kernel_size)
         rank = min(rank, self.ndim)
         kernel = per_axis(kernel_size, rank, "kernel_size")
@@ -283,4 +281,3 @@ class ConvMixin(LinalgMixin):
         latest = hits.where(positions, 0).max(-1, keepdim=True)
         chosen = (positions.eq(latest) & hits).where(flat, flat._constant(0)).sum(-1)
         return chosen.cast(self.dtype).reshape(shape)
-

@@ -2,7 +2,7 @@
 
 In: shapes and numbers. Out: tensors that take no memory until they are written or realized.
 Sits above the engine, first of the Tensor families; the others build on it.
-Invariant: all but `empty` are constants with a strong dtype and, unless one is asked for, no device.
+Invariant: all but `empty` are constants with a strong dtype and, unless it is asked for, no device.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from weft.dtype import DType, dtypes, strong_dtype, to_dtype
 from weft.errors import ArgumentError, ShapeError
 from weft.helpers import argfix, prod
 from weft.mixin.movement import is_int
-from weft.mixin.padding import PaddingMixin
+from weft.mixin.rearrange import RearrangeMixin
 from weft.mixin.reduce import ReduceMixin
 from weft.mixin.trigonometry import TrigonometryMixin
 from weft.uop.node import UOp
@@ -35,7 +35,7 @@ def checked_shape(*shape: Any) -> tuple[Any, ...]:
     return tuple(sizes)
 
 
-class CreationMixin(ReduceMixin, PaddingMixin, TrigonometryMixin):
+class CreationMixin(ReduceMixin, RearrangeMixin, TrigonometryMixin):
     """Constructors over the protocol `_from_uop`, `to`, which Tensor provides."""
 
     __slots__ = ()
@@ -212,9 +212,7 @@ class CreationMixin(ReduceMixin, PaddingMixin, TrigonometryMixin):
         """
         return self.full_like(1, **kwargs)
 
-    def empty_like(
-        self, dtype: DType | str | None = None, device: Devices = None
-    ) -> Self:
+    def empty_like(self, dtype: DType | str | None = None, device: Devices = None) -> Self:
         """Memory in this shape, dtype and device, whose contents are whatever they are.
 
         >>> Tensor([1, 2]).empty_like().shape

@@ -1,6 +1,6 @@
 """Indexing: slices, new axes, lists and tensors of indices, masks; gather and scatter.
 
-In: the expression between the brackets. Out: a view for basic indices, a GATHER for tensors of them.
+In: the expression between the brackets. Out: a view for basic indices, else a GATHER.
 Sits above the engine, one of the Tensor families.
 Invariant: a basic index (ints, slices, None, ...) is a view and can be written through.
 """
@@ -135,7 +135,7 @@ class IndexingMixin(CreationMixin):
             return item
         if isinstance(item, bool) or not hasattr(item, "__index__"):
             raise IndexingError(
-                f"{item!r} is no index: use ints, slices, None, ..., lists or tensors of ints, masks"
+                f"{item!r} is no index: use ints, slices, None, ..., tensors of ints or masks"
             )
         position = item.__index__()
         if is_int(size) and not -size <= position < size:
@@ -264,7 +264,13 @@ class IndexingMixin(CreationMixin):
         hit = hits.any(axis=-1)
         own = self
         if not include_self:
-            neutral = {"sum": 0, "prod": 1, "mean": 0, "amax": self.dtype.min, "amin": self.dtype.max}
+            neutral = {
+                "sum": 0,
+                "prod": 1,
+                "mean": 0,
+                "amax": self.dtype.min,
+                "amin": self.dtype.max,
+            }
             own = hit.where(self._constant(neutral.get(reduce, 0)), self)
         if reduce == "sum":
             return own + hits.where(values, values._constant(0)).sum(axis=-1).cast(self.dtype)
@@ -286,7 +292,7 @@ class IndexingMixin(CreationMixin):
         )
 
     def _scatter_hits(self, dim: int, index: Self, src: Any) -> tuple[Self, Self]:
-        """For each place of this, a last axis over the index: whether it names it, and its value."""
+        """For each place a last axis over the index: whether it names the place, and its value."""
         axis = self._checked_gather("scatter", dim, index)
         values = self._operand(src).cast(self.dtype)
         if not isinstance(src, CreationMixin):

@@ -2,7 +2,7 @@
 
 In: tensors. Out: products summed over shared axes.
 Sits above the engine, one of the Tensor families.
-Invariant: a product is a multiplication and a sum over expanded operands; the compiler makes the rest.
+Invariant: a product is a multiplication and a sum; making it fast is the compiler's work.
 """
 
 from __future__ import annotations
@@ -103,12 +103,17 @@ class LinalgMixin(ActivationMixin):
         prepared = []
         for names, tensor in zip(inputs, tensors, strict=True):
             for name, size in zip(names, tensor.shape, strict=True):
-                if name in sizes and not same_size(sizes[name], size) and 1 not in (
-                    sizes[name],
-                    size,
+                if (
+                    name in sizes
+                    and not same_size(sizes[name], size)
+                    and 1
+                    not in (
+                        sizes[name],
+                        size,
+                    )
                 ):
                     raise ShapeError(
-                        f"einsum {formula!r}: the axis {name!r} has the sizes {sizes[name]} and {size}"
+                        f"einsum {formula!r}: axis {name!r} has the sizes {sizes[name]} and {size}"
                     )
                 sizes[name] = size if sizes.get(name, 1) == 1 else sizes[name]
             prepared.append(_diagonals(names, tensor))

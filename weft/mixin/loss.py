@@ -75,10 +75,8 @@ class LossMixin(NeuralMixin):
             return loss.sum() / counted.sum().cast(loss.dtype)
         return loss._reduced(reduction)
 
-    def cross_entropy(
-        self, Y: Any, reduction: str = "mean", label_smoothing: float = 0.0
-    ) -> Self:
-        """Of logits with classes along axis 1 (0 of a vector); targets are numbers or probabilities.
+    def cross_entropy(self, Y: Any, reduction: str = "mean", label_smoothing: float = 0.0) -> Self:
+        """Of logits with classes along axis 1 (0 of a vector); targets: numbers or probabilities.
 
         >>> Tensor([[0.0, 0.0]]).cross_entropy(Tensor([1])).item()
         0.6931471824645996

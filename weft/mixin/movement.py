@@ -2,8 +2,8 @@
 
 In: a class with `shape` and `_mop(op, arg)`. Out: reshape, permute, slices, padding and all that is
 made of them. Sits below both users; imports no UOp.
-Invariant: nothing here computes or copies. What is not a PAD or a CAT is a view: it names elements of
-its source, and a Tensor can be written through it.
+Invariant: nothing here computes or copies. What is not a PAD or a CAT is a view: it names
+elements of its source, and a Tensor can be written through it.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class MovementMixin(ArithMixin):
         return prod(self.shape)
 
     def _axis(self, dim: Any, extra: int = 0) -> int:
-        """An axis number, negative ones counted from the end; `extra` axes are about to be added."""
+        """An axis number, negative ones counted from the end; `extra` axes are to be added."""
         rank = self.ndim + extra
         if not is_int(dim):
             raise ArgumentError(f"an axis is an int, found {dim!r}")
@@ -124,8 +124,8 @@ class MovementMixin(ArithMixin):
             prod(self.shape), prod(new)
         ):
             raise ShapeError(
-                f"cannot reshape {self.shape} to {tuple(asked)}: {prod(self.shape)} elements do not "
-                f"fill a shape of {prod(new)}"
+                f"cannot reshape {self.shape} to {tuple(asked)}: {prod(self.shape)} elements do "
+                f"not fill a shape of {prod(new)}"
             )
         return self._mop(Ops.RESHAPE, new)
 
@@ -217,7 +217,9 @@ class MovementMixin(ArithMixin):
         [[3, 4, 5], [6, 7, 8]]
         """
         if len(arg) != self.ndim:
-            raise ShapeError(f"shrink of {self.shape} needs one (start, stop) per axis, found {arg}")
+            raise ShapeError(
+                f"shrink of {self.shape} needs one (start, stop) per axis, found {arg}"
+            )
         box = tuple(
             (0, size) if part is None else tuple(part)
             for part, size in zip(arg, self.shape, strict=True)
@@ -355,8 +357,8 @@ class MovementMixin(ArithMixin):
             )
             if not fits or first.ndim == 0:
                 raise ShapeError(
-                    f"cat along axis {dim} of shapes {first.shape} and {other.shape}: all other axes "
-                    "must be equal, and there must be one to join"
+                    f"cat along axis {dim} of shapes {first.shape} and {other.shape}: all other "
+                    "axes must be equal, and there must be one to join"
                 )
         result: Self = first._cat(others, axis)
         return result
@@ -391,8 +393,9 @@ class MovementMixin(ArithMixin):
                 raise ArgumentError(f"split into parts of {sizes}: a part has at least 1 element")
             sizes = [min(sizes, total - start) for start in range(0, max(1, total), sizes)]
         if sum(sizes) != total:
-            raise ShapeError(f"split of axis {dim} of {self.shape} into {list(sizes)}: the sum must "
-                             f"be {total}")
+            raise ShapeError(
+                f"split of axis {dim} of {self.shape} into {list(sizes)}: the sum must be {total}"
+            )
         parts: list[Self] = []
         start = 0
         for size in sizes:

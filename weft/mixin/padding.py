@@ -1,4 +1,4 @@
-"""Padding, windows and diagonals: movement that needs a PAD or a trick, shared by `UOp` and `Tensor`.
+"""Padding, windows and diagonals, shared by `UOp` and `Tensor`.
 
 In: a class with the protocol of `MovementMixin`. Out: pad in four modes, unfold, diagonals.
 Sits below both users; imports no UOp.
@@ -25,7 +25,7 @@ class PaddingMixin(MovementMixin):
 
     # ------------------------------------------------------------ padding
     def pad(self, padding: Any, mode: str = "constant", value: float = 0.0) -> Self:
-        """Elements around; `padding` as PyTorch's (last axis first: left, right, top, bottom ...), or
+        """Elements around; `padding` as PyTorch's (last axis first: left, right, top, bottom), or
         one (before, after) or None per axis. Negative padding takes elements away.
 
         `mode` is "constant", "reflect", "replicate" or "circular".
@@ -59,8 +59,8 @@ class PaddingMixin(MovementMixin):
             return [(0, 0) if part is None else (part[0], part[1]) for part in parts]
         if len(parts) % 2 or len(parts) > 2 * self.ndim:
             raise ShapeError(
-                f"pad of {self.shape} by {padding}: give (before, after) for the last axes, at most "
-                f"{2 * self.ndim} numbers"
+                f"pad of {self.shape} by {padding}: give (before, after) for the last axes, at "
+                f"most {2 * self.ndim} numbers"
             )
         last_first = [(parts[i], parts[i + 1]) for i in range(0, len(parts), 2)]
         return [(0, 0)] * (self.ndim - len(last_first)) + last_first[::-1]
@@ -157,13 +157,11 @@ class PaddingMixin(MovementMixin):
         order.insert(axis, self.ndim - 1)
         return windows.permute(order)
 
-    def _windows(
-        self, size: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
-    ) -> Self:
+    def _windows(self, size: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> Self:
         """Windows over the last axes: (..., *positions, *size).
 
-        An axis of n elements, repeated and cut into rows of n + d, has x[j + k*d] at column j of row
-        k: that is element k of the window that starts at j. No data is gathered for it.
+        An axis of n elements, repeated and cut into rows of n + d, has x[j + k*d] at column j of
+        row k: that is element k of the window that starts at j. No data is gathered for it.
         """
         rank = len(size)
         kept = self.ndim - rank

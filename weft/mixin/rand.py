@@ -2,10 +2,10 @@
 
 In: a seed and shapes. Out: rand, randn, randint and the initialisers of neural nets.
 Sits above the engine, one of the Tensor families.
-Invariant: the bits are Threefry-2x32-20 of (counter, key). With the key (0, seed) the first call after
-`manual_seed(seed)` gives the bits of JAX's `random.bits(PRNGKey(seed))` with its original layout: the
-counters 0..n-1 are cut in two halves, which are the two words of a block (an odd n is filled up with
-a 0); the first words of all results come first, then the second ones.
+Invariant: the bits are Threefry-2x32-20 of (counter, key). With the key (0, seed) the first call
+after `manual_seed(seed)` gives the bits of JAX's `random.bits(PRNGKey(seed))`, in its original
+layout: the counters 0..n-1 are cut in two halves, which are the two words of a block (an odd n is filled up
+with a 0); the first words of all results come first, then the second ones.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _WORD = (1 << 32) - 1
 class RandomState:
     """The seed, how many numbers were drawn, and the run-time variables that carry both to kernels.
 
-    Key and counter are variables, not constants, so one compiled kernel serves every draw. Draws that
+    Key and counter are variables, not constants: one compiled kernel serves every draw. Draws that
     are pending at the same time need variables of different names: each takes the lowest free slot,
     which is free again when the draw's expression is gone.
     """

@@ -2,15 +2,15 @@
 
 In: a class with `shape`, `cast` and `_reduce_axis`. Out: sum, prod, max, min, any, all, mean.
 Sits below both users; imports no UOp.
-Invariant: partial results are as wide as they must be (`sum_dtype`), and the result has the dtype that
-was asked for or the operand's own.
+Invariant: partial results are as wide as they must be (`sum_dtype`), and the result has the dtype
+that was asked for or the operand's own.
 """
 
 from __future__ import annotations
 
 import builtins
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Self
 
 from weft.dtype import DType, dtypes, least_upper_float
 from weft.errors import ArgumentError, ShapeError

@@ -7,7 +7,7 @@ Invariant: the order is total and stable: equal elements keep their order, nan c
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Self
 
 from weft.dtype import dtypes
 from weft.errors import ArgumentError
@@ -71,7 +71,7 @@ class SortMixin(ConvMixin):
         return hits.where(places, 0).sum(-1).cast(dtypes.default_int)
 
     def _network_order(self) -> Self:
-        """Places in order along the last axis, by a bitonic network over (key, place) in one int64."""
+        """Places in order along the last axis, by a bitonic network over (key, place) as int64."""
         count = self.shape[-1]
         size = 1 << (count - 1).bit_length()
         packed = (self.cast(dtypes.int64) << 32) | self._iota(count).cast(dtypes.int64)
@@ -131,5 +131,3 @@ class SortMixin(ConvMixin):
             raise ArgumentError(f"topk of {k} elements along axis {dim} of shape {self.shape}")
         order = self.argsort(axis, descending=largest)._slice(axis, 0, k).contiguous()
         return self.gather(axis, order), order
-
-

@@ -1,9 +1,9 @@
 """Functions of one value (and the powers of two), shared by `UOp` and `Tensor`.
 
-In: a class with `alu`, `cast`, `where`. Out: roots, exponentials, logarithms, rounding, signs, tests.
+In: a class with `alu`, `cast`, `where`. Out: roots, exponentials, rounding, signs, tests.
 Sits below both users; imports no UOp.
-Invariant: what is computed with constants is computed in at least float32 and rounded once, so a half
-type loses nothing to its own constants; ints become floats first.
+Invariant: what is computed with constants is computed in at least float32 and rounded once, so a
+half type loses nothing to its own constants; ints become floats first.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class UnaryMixin(DTypeMixin):
         return None
 
     def _int_power(self, exponent: Any) -> Self:
-        """Powers of ints by repeated squaring; a negative exponent gives the whole part of 1/x**n."""
+        """Powers of ints by repeated squaring; of a negative exponent the whole part of 1/x**n."""
         bits = 64 if self.dtype is dtypes.weakint else self.dtype.bitsize
         if exponent.dtype.kind != "uint":
             bits -= 1

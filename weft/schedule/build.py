@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weft.dtype import dtypes
-from weft.schedule.decide import Plan, cat_pieces, gather_slots, gather_source_index
+from weft.schedule.decide import Plan, Slot, cat_pieces, gather_slots, gather_source_index
 from weft.schedule.draft import Draft
 from weft.schedule.index import ZERO, Index, both, flatten_index, source_index
+from weft.schedule.place import storage_of
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
 
@@ -55,11 +56,13 @@ class Builder:
                 place, value = node.src[0], node.src[1]
                 target = self._place(place, index)
                 result = self._value((value, index if value.shape else (), None))
+                if node.arg is not None:
+                    result = target.load().alu(node.arg, result.cast(target.dtype))
             else:
                 target = self.homes[node].index(flatten_index(index, node.shape))
                 result = self._value((node, index, None))
             if self.slots:
-                result = self._resolve_slots(result)
+                result, target = self._resolve_slots(result), self._resolve_slots(target)
             result = result.cast(target.dtype)
             self.built.stores.append(target.store(result, *draft.ranges))
         return self.built
@@ -67,14 +70,20 @@ class Builder:
     def _place(self, place: UOp, index: Index) -> UOp:
         """Where a STORE writes: the element of the storage behind its view."""
         node = place
-        while node.op in GroupOp.Movement:
-            index, guard = source_index(node, index)
-            assert guard is None, "a PAD cannot be written through"
+        valid: UOp | None = None
+        while node.op in GroupOp.Movement or node.op is Ops.GATHER:
+            if node.op is Ops.GATHER:
+                slots = gather_slots(node, index)
+                needs = self._gather_needs(node, index, None)[:-1]
+                found = self._fill_slots(node, slots, [self._value(wanted) for wanted in needs])
+                valid = both(valid, found)
+                index = gather_source_index(node, index, slots)
+            else:
+                index, guard = source_index(node, index)
+                assert guard is None, "a PAD cannot be written through"
             node = node.src[0]
         self.built.overwrites.setdefault(node, None)
-        while node.op is not Ops.BUFFER:
-            node = node.src[0]
-        return node.index(index[0])
+        return storage_of(node).index(index[0], valid)
 
     def _resolve_slots(self, value: UOp) -> UOp:
         """Put the real run-time indices where `gather_slots` left stand-ins (they may nest)."""
@@ -174,9 +183,7 @@ class Builder:
 
     def _load_state(self, node: UOp, index: Index, valid: UOp | None) -> UOp:
         self.built.reads.setdefault(node, None)
-        while node.op is not Ops.BUFFER:
-            node = node.src[0]
-        return node.index(index[0], valid).load()
+        return storage_of(node).index(index[0], valid).load()
 
     def _choose_piece(self, node: UOp, index: Index, values: list[UOp]) -> UOp:
         """Which piece the element is in; what is in none of the earlier ones is in the last."""
@@ -198,18 +205,20 @@ class Builder:
 
     def _gather(self, node: UOp, index: Index, values: list[UOp]) -> UOp:
         """Negative indices wrap once; what is outside reads 0."""
-        source = values[-1]
+        found = self._fill_slots(node, gather_slots(node, index), values[:-1])
+        return found.where(values[-1], 0)
+
+    def _fill_slots(self, node: UOp, slots: list[Slot], values: list[UOp]) -> UOp:
+        """Remember what the stand-ins stand for; the condition that all indices are inside."""
         found: UOp | None = None
-        for (place, inside), value, axis in zip(
-            gather_slots(node, index), values[:-1], node.arg, strict=True
-        ):
+        for (place, inside), value, axis in zip(slots, values, node.arg, strict=True):
             size = node.src[0].shape[axis]
             position = value.cast(dtypes.weakint)
-            wrapped = (
-                position if position.vmin >= 0 else (position < 0).where(position + size, position)
-            )
+            wrapped = position
+            if position.vmin < 0:
+                wrapped = (position < 0).where(position + size, position)
             ok = (wrapped >= 0) & (wrapped < size) if position.vmin < 0 else wrapped < size
             self.slots[place], self.slots[inside] = wrapped, ok
             found = ok if found is None else found & ok
         assert found is not None
-        return found.where(source, 0)
+        return found

@@ -33,6 +33,7 @@ from weft.dtype import dtypes
 from weft.helpers import prod
 from weft.schedule.draft import Demand, Draft, volume
 from weft.schedule.index import ZERO, Index, both, source_index
+from weft.schedule.place import storage_of
 from weft.schedule.survey import Survey
 from weft.uop.args import AxisType
 from weft.uop.node import UOp
@@ -104,8 +105,22 @@ class Decider:
         draft.open(place.shape)
         draft.outputs.append((node, draft.index))
         draft.buffers.add(storage_of(place))
+        self._ask_places(place, draft)
         shape_index = draft.index if value.shape else ()
         self._ask(value, Demand(draft, shape_index, None, frozenset(draft.ranges)))
+
+    def _ask_places(self, place: UOp, draft: Draft) -> None:
+        """A STORE through a GATHER needs the run-time indices that say where to write."""
+        index = draft.index
+        while place.op in GroupOp.Movement or place.op is Ops.GATHER:
+            if place.op is Ops.GATHER:
+                demand = Demand(draft, index, None, frozenset(draft.ranges))
+                for source in place.src[1:]:
+                    self._ask(source, self._derived(demand, *gather_indices(place, demand)))
+                index = gather_source_index(place, index, gather_slots(place, index))
+            else:
+                index, _ = source_index(place, index)
+            place = place.src[0]
 
     def _store(self, node: UOp) -> None:
         """The value gets a kernel and storage of its own, or becomes a further output of a
@@ -305,13 +320,6 @@ class Decider:
         own = elements * node.dtype.itemsize
         stored_traffic = reads + own + own * len(drafts)
         return cost <= REPEAT_OTHER_KERNEL and reads * len(drafts) <= stored_traffic
-
-
-def storage_of(node: UOp) -> UOp:
-    """The BUFFER behind a view or a later state of it."""
-    while node.op is not Ops.BUFFER:
-        node = node.src[0]
-    return node
 
 
 Slot = tuple[UOp, UOp]  # stands for (the place a run-time index names, whether it is inside)

@@ -8,6 +8,7 @@ The one invariant: no kernel both reads a state of a storage and depends on a la
 
 from __future__ import annotations
 
+from weft.schedule.place import written_state
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
 
@@ -25,7 +26,7 @@ def separate_states(sink: UOp) -> UOp:
         return sink
     overwritten: dict[UOp, int] = {}
     for node, bit in writes.items():
-        state = node.src[0].base
+        state = written_state(node)
         overwritten[state] = overwritten.get(state, 0) | bit
     old: dict[UOp, int] = {}  # writes that destroy something this value still reads
     new: dict[UOp, int] = {}  # writes this value comes after

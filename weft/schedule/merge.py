@@ -19,7 +19,6 @@ from weft.schedule.order import CycleError, all_dependencies, data_levels, order
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
-
 HOSTS_TRIED = 8
 
 

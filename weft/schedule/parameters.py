@@ -47,7 +47,10 @@ def number_parameters(stores: list[UOp]) -> tuple[UOp, tuple[Argument, ...]]:
                 for node in indices
                 if not _depends_on_load(node)
             }
-    return sink.substitute(changes).replace(arg=KernelInfo(_name(sink, written))), tuple(arguments)
+    # places known only at run time may repeat: such writes are done one after another
+    in_order = any(_depends_on_load(store.src[0]) for store in stores)
+    info = KernelInfo(_name(sink, written), optimise=not in_order)
+    return sink.substitute(changes).replace(arg=info), tuple(arguments)
 
 
 def _depends_on_load(node: UOp) -> bool:

@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weft.schedule.build import Builder, Built
-from weft.schedule.decide import Decider, Plan, storage_of
+from weft.schedule.decide import Decider, Plan
 from weft.schedule.hazards import keep_apart, separate_states
 from weft.schedule.merge import in_place_conflict, join_nests, merge_kernels
 from weft.schedule.order import CycleError, all_dependencies, order_kernels
 from weft.schedule.parameters import Argument, number_parameters
-from weft.schedule.prepare import PrepareContext, is_whole_storage, prepare
+from weft.schedule.place import is_whole_storage, storage_of
+from weft.schedule.prepare import PrepareContext, prepare
 from weft.schedule.survey import Survey, max_elements
 from weft.uop.args import BufferArg
 from weft.uop.node import UOp

@@ -15,6 +15,7 @@ from typing import Any
 from weft.dtype import dtypes
 from weft.helpers import prod
 from weft.knobs import SPLIT_REDUCEOP
+from weft.schedule.place import is_whole_storage
 from weft.uop.args import BufferArg, ReduceArg
 from weft.uop.matcher import PatternMatcher
 from weft.uop.node import UOp
@@ -55,13 +56,6 @@ def store_copied(x: UOp) -> UOp | None:
     if source.op is Ops.CONTIGUOUS or is_whole_storage(source):
         return None
     return x.replace(src=(UOp(Ops.CONTIGUOUS, source.dtype, (source,)),))
-
-
-def is_whole_storage(node: UOp) -> bool:
-    """A storage seen whole and in order: reshapes of a BUFFER or of a state of one."""
-    while node.op is Ops.RESHAPE:
-        node = node.src[0]
-    return node.op in (Ops.BUFFER, Ops.AFTER)
 
 
 def drop_idle_contiguous(x: UOp) -> UOp | None:

@@ -19,7 +19,7 @@ from typing import Any, Union
 from weft.dtype import DType, dtypes, least_upper_dtype
 from weft.errors import ArgumentError, DTypeError
 from weft.helpers import prod
-from weft.mixin.padding import PaddingMixin
+from weft.mixin.rearrange import RearrangeMixin
 from weft.mixin.reduce import ReduceMixin
 from weft.mixin.trigonometry import TrigonometryMixin
 from weft.uop import bounds, evaluate
@@ -85,7 +85,7 @@ def live_uops() -> int:
     return len(_table)
 
 
-class UOp(ReduceMixin, PaddingMixin, TrigonometryMixin):
+class UOp(ReduceMixin, RearrangeMixin, TrigonometryMixin):
     """A node. Build with `UOp(op, dtype, src, arg, tag)` or the helpers below; never mutate one."""
 
     __slots__ = (
@@ -235,17 +235,21 @@ class UOp(ReduceMixin, PaddingMixin, TrigonometryMixin):
         """All nodes below and including this one, sources first. `gate` says whose sources to
         enter."""
         order: dict[UOp, None] = {}
-        stack = [self]
+        # None stands above a node whose sources were pushed: when it comes up, they are done
+        stack: list[UOp | None] = [self]
         while stack:
-            node = stack[-1]
-            if node not in order:
-                missing = [s for s in node.src if s not in order]
-                if missing and (gate is None or gate(node)):
-                    missing.reverse()
-                    stack += missing
+            node = stack.pop()
+            if node is None:
+                order[stack.pop()] = None  # type: ignore[index]
+            elif node not in order:
+                if not node.src or (gate is not None and not gate(node)):
+                    order[node] = None
                     continue
-                order[node] = None
-            stack.pop()
+                stack.append(node)
+                stack.append(None)
+                for s in reversed(node.src):
+                    if s not in order:
+                        stack.append(s)
         return order
 
     @property

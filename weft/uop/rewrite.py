@@ -63,6 +63,18 @@ def graph_rewrite_map(
     }
 
 
+# Marks on the stack above a node: its sources are done; what replaces it is done.
+_REBUILD: Any = "rebuild"
+_SETTLE: Any = "settle"
+
+
+def _with_final_sources(node: UOp, done: dict[UOp, UOp]) -> UOp:
+    for source in node.src:
+        if done[source] is not source:
+            return node.with_src(tuple([done[s] for s in node.src]))
+    return node
+
+
 class _Rewrite:
     """One run: what nodes became (`done`), and what they became that is not final (`becomes`)."""
 
@@ -115,79 +127,83 @@ class _Rewrite:
 
     def _walk_sources_first(self, root: UOp, rewrite: Rewriter) -> None:
         done, becomes, ctx, gate = self.done, self.becomes, self.ctx, self.gate
-        stack = [root]
+        # what lies above a node on the stack says what happens to it when it comes up
+        stack: list[Any] = [root]
         while stack:
-            node = stack[-1]
-            if node in done:
-                stack.pop()
+            node = stack.pop()
+            if node is _SETTLE:
+                self._settle(stack.pop())
+                self.nesting -= 1
                 continue
-            if node in becomes:
-                self._settle(node)
-                stack.pop()
-                continue
-            new = node
-            if gate is None or gate(node):
-                missing = [s for s in node.src if s not in done]
-                if missing:
-                    missing.reverse()
-                    stack.extend(missing)
+            if node is not _REBUILD:
+                if node in done:
                     continue
-                src = tuple([done[s] for s in node.src])
-                if src != node.src:
-                    new = node.with_src(src)
-                    if new in done:
-                        done[node] = done[new]
-                        stack.pop()
-                        continue
+                if node in becomes:
+                    self._settle(node)
+                    continue
+                if node.src and (gate is None or gate(node)):
+                    stack.append(node)
+                    stack.append(_REBUILD)
+                    for s in reversed(node.src):
+                        if s not in done:
+                            stack.append(s)
+                    continue
+                new = node
+            else:
+                node = stack.pop()
+                new = _with_final_sources(node, done)
+                if new is not node and new in done:
+                    done[node] = done[new]
+                    continue
             result = rewrite(new, ctx)
             if result is None or result is new:
                 done[node] = done[new] = new
-                stack.pop()
             else:
                 self._replace(node, new, result)
-                stack.append(result)
+                stack += (node, _SETTLE, result)
 
     def _walk_both_ways(self, root: UOp, before: Rewriter, after: Rewriter | None) -> None:
         done, becomes, ctx, gate = self.done, self.becomes, self.ctx, self.gate
-        entered: set[UOp] = set()
-        stack = [root]
+        stack: list[Any] = [root]
         while stack:
-            node = stack[-1]
-            if node in done:
-                stack.pop()
+            node = stack.pop()
+            if node is _SETTLE:
+                self._settle(stack.pop())
+                self.nesting -= 1
                 continue
-            if node in becomes:
-                self._settle(node)
-                stack.pop()
-                continue
-            if node not in entered:
+            if node is not _REBUILD:
+                if node in done:
+                    continue
+                if node in becomes:
+                    self._settle(node)
+                    continue
                 result = before(node, ctx)
                 if result is not None and result is not node:
                     self._replace(node, node, result)
-                    stack.append(result)
+                    stack += (node, _SETTLE, result)
                     continue
-                entered.add(node)
-            if gate is None or gate(node):
-                missing = [s for s in node.src if s not in done]
-                if missing:
-                    missing.reverse()
-                    stack.extend(missing)
+                if node.src and (gate is None or gate(node)):
+                    stack.append(node)
+                    stack.append(_REBUILD)
+                    for s in reversed(node.src):
+                        if s not in done:
+                            stack.append(s)
                     continue
-                src = tuple([done[s] for s in node.src])
-                if src != node.src:
+            else:
+                node = stack.pop()
+                new = _with_final_sources(node, done)
+                if new is not node:
                     # new sources may be what a rule was waiting for: the node starts over
-                    new = node.with_src(src)
                     becomes[node] = new
                     self.nesting += 1
-                    stack.append(new)
+                    stack += (node, _SETTLE, new)
                     continue
             result = after(node, ctx) if after is not None else None
             if result is None or result is node:
                 done[node] = node
-                stack.pop()
             else:
                 self._replace(node, node, result)
-                stack.append(result)
+                stack += (node, _SETTLE, result)
 
     def _replace(self, node: UOp, new: UOp, result: Any) -> None:
         """`new`, which is `node` with final sources, was replaced; `node` waits for the result."""
@@ -199,20 +215,17 @@ class _Rewrite:
             result.origin = new.origin
         steps = self.steps.get(node, 0) + 1
         self.steps[result] = max(steps, self.steps.get(result, 0))
-        self.becomes[node] = result
-        if new is not node:
-            self.becomes[new] = result
+        self.becomes[node] = self.becomes[new] = result
         self.nesting += 1
         if steps > REPLACEMENT_LIMIT or self.nesting > NESTING_LIMIT:
             raise self._endless(node)
 
     def _settle(self, node: UOp) -> None:
-        """The node's replacement is finished; if it is not, it is waiting for this very node."""
+        """What replaces the node is final; if it is not, it waits for this very node."""
         result = self.done.get(self.becomes[node])
         if result is None:
             raise self._endless(node)
         self.done[node] = result
-        self.nesting -= 1
 
     # ------------------------------------------------------------ errors
     def _rule_for(self, node: UOp) -> Rule | None:

@@ -46,8 +46,7 @@ def compute(
 ) -> np.ndarray:
     """`build` of the inputs, decomposed for a renderer, compiled and run."""
     size = len(inputs[0])
-    padded = [np.concatenate([x, x[: -size % lanes or len(x)][:lanes]]) for x in inputs]
-    padded = [np.ascontiguousarray(x[: (size + lanes - 1) // lanes * lanes]) for x in padded]
+    padded = [np.resize(x, (size + lanes - 1) // lanes * lanes) for x in inputs]
     uops, kinds = elementwise([lambda *x: decompose(build(*x), renderer)], dtypes_in, lanes)
     out = empty(len(padded[0]), kinds[0])
     run = run_c if isinstance(renderer, CRenderer) else run_llvm

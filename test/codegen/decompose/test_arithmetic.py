@@ -44,7 +44,8 @@ def test_trunc(dtype: DType) -> None:
         [edges(dtype), any_bits(dtype, 50_000), around.astype(to_numpy_dtype(dtype))]
     )
     found = compute(alu(Ops.TRUNC), [x], [dtype], LACKING)
-    assert worst_ulp(found, np.trunc(x)) == 0
+    with np.errstate(invalid="ignore"):
+        assert worst_ulp(found, np.trunc(x)) == 0
     interpret(alu(Ops.TRUNC), [x[:200].copy()], [dtype], LACKING)
 
 
@@ -55,7 +56,7 @@ def test_max(dtype: DType) -> None:
     x, y = pairs[:, 0].copy(), pairs[:, 1].copy()
     expected = np.maximum(x, y)
     zeros = (x == 0) & (y == 0)
-    expected[zeros] = (x + y)[zeros]
+    expected[zeros] = x[zeros] + y[zeros]
     for renderer in (LACKING, CRenderer()):
         found = compute(alu(Ops.MAX), [x, y], [dtype, dtype], renderer)
         assert worst_ulp(found, expected) == 0

@@ -121,8 +121,8 @@ def test_pow_edges(dtype: DType) -> None:
 def test_other_renderers(dtype: DType, renderer: Renderer) -> None:
     """C without fused multiply-add, and LLVM without a rounding instruction."""
     x = mixed(dtype, random.normal(0, 30, 10_000))
-    assert error(Ops.EXP2, x, dtype, renderer) < 0.97
-    assert error(Ops.LOG2, x, dtype, renderer) < 0.95
+    assert error(Ops.EXP2, x, dtype, renderer) < 1.25
+    assert error(Ops.LOG2, x, dtype, renderer) < 0.9
     y = random.normal(0, 3, len(x)).astype(x.dtype)
     with np.errstate(all="ignore"):
         expected = np.power(x.astype(WIDER[dtype]), y.astype(WIDER[dtype]))

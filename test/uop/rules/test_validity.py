@@ -141,6 +141,14 @@ def test_a_load_inside_the_index_does_not_change() -> None:
     assert simplify_index_under(before.src[2], before.src[1]) is before.src[1]
 
 
+def test_axes_of_symbolic_size_keep_their_identity() -> None:
+    size = UOp.variable("n", 1, 50)
+    axis = UOp.range(size, 3)
+    valid = simplified((size + r < 9) & (axis < 5))
+    found = simplify_index_under(valid, (axis + r) % 14 + axis % 5)
+    assert {u for u in found.toposort() if u.op is Ops.RANGE} <= {axis, r}
+
+
 # ------------------------------------------------------------ axes of size 1
 def test_unit_axes_vanish() -> None:
     one, rest = UOp.range(1, 5), UOp.range(1, 6, AxisType.REDUCE)

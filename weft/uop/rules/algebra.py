@@ -25,7 +25,7 @@ _LOOK_BACK = 32
 # ------------------------------------------------------------ index expressions
 def normalise_sum(node: UOp) -> UOp | None:
     """(r1 + r0*3)*4 + 2 + r1 -> r0*12 + r1*5 + 2"""
-    if node.dtype.count > 1 or _is_appended_in_order(node):
+    if node.dtype.count > 1 or _is_in_order(node):
         return None
     terms = poly.polynomial(node)
     terms = merge_digits(terms)
@@ -35,29 +35,38 @@ def normalise_sum(node: UOp) -> UOp | None:
     return None if result is node else shaped_like(node, result)
 
 
-def _is_appended_in_order(node: UOp) -> bool:
-    """Whether a long sum in canonical form only got one more last term: most of them grow so."""
+def _is_in_order(node: UOp) -> bool:
+    """Whether a look at the end is enough: sources are in canonical form, and one term was added.
+
+    Most sums grow like that, and reading long ones again and again would be quadratic.
+    """
     if node.op is not Ops.ADD:
-        return False
+        return _plain_term(node) is not None
     before, last = node.src
-    if before.op is not Ops.ADD or last.op is Ops.ADD:
+    if before.op is Ops.ADD:
+        before = before.src[1]
+    if before.op is Ops.CONST or last.op is Ops.ADD:
         return False
     if last.op is Ops.CONST:
-        return before.src[1].op is not Ops.CONST and last.arg != 0
-    if before.src[1].op is Ops.CONST:
+        return last.arg != 0 and before.op is not Ops.ADD
+    previous, own = _plain_term(before), _plain_term(last)
+    if previous is None or own is None or own.op in _DIGITS:
         return False
-    previous, own = _single_term(before.src[1]), _single_term(last)
-    if previous is None or own is None or any(atom.op in _DIGITS for atom in own):
-        return False
-    return poly.monomial_key(previous) < poly.monomial_key(own)
+    return poly.monomial_key((previous,)) < poly.monomial_key((own,))
 
 
 _DIGITS = frozenset({Ops.IDIV, Ops.MOD})
 
 
-def _single_term(node: UOp) -> Monomial | None:
-    found = poly.polynomial(node)
-    return next(iter(found)) if len(found) == 1 else None
+def _plain_term(node: UOp) -> UOp | None:
+    """The atom of a canonical term with one atom: x, x*3 or -x."""
+    if node.op is Ops.MUL:
+        if node.src[1].op is not Ops.CONST or node.src[1].arg in (-1, 0, 1):
+            return None
+        node = node.src[0]
+    elif node.op is Ops.NEG:
+        node = node.src[0]
+    return None if node.op in poly.NOT_ATOMS else node
 
 
 def merge_digits(terms: Polynomial) -> Polynomial:

@@ -424,7 +424,13 @@ fold = PatternMatcher(
         # conditions
         (UPat(Ops.WHERE, src=(x, y, z), name="node"), fold_where),
         (UPat(Ops.WHERE, dtypes.bool, src=(x, y, z)), fold_where_bool),
-        (UPat(Ops.WHERE, src=(x.eq(False), y, z)), swap_where),
+        (
+            UPat(
+                Ops.WHERE,
+                src=(UPat(Ops.CMPEQ, src=(x, UPat.const(dtypes.bool, False))), y, z),
+            ),
+            swap_where,
+        ),
         (UPat(Ops.WHERE, (*INTS, *FLOATS), src=(x, c, d), name="node"), fold_where_numbers),
         (UPat(Ops.WHERE, src=(x, y, z), name="node"), merge_where),
         (UPat(GroupOp.Comparison, src=(x, x), name="node"), fold_same_compared),

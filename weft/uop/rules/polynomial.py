@@ -87,14 +87,14 @@ def _finish(
 ) -> None:
     """A product whose left spine is read: goes to `found`, or back where a factor is no atom."""
     for place, factor in enumerate(factors):
-        if factor.op in _NOT_ATOMS:
+        if factor.op in NOT_ATOMS:
             stack.append((factor, coefficient, factors[:place] + factors[place + 1 :]))
             return
     term = monomial(factors)
     found[term] = found.get(term, 0) + coefficient
 
 
-_NOT_ATOMS = frozenset({Ops.ADD, Ops.MUL, Ops.NEG, Ops.CONST})
+NOT_ATOMS = frozenset({Ops.ADD, Ops.MUL, Ops.NEG, Ops.CONST})
 
 
 def exact(node: UOp) -> Polynomial | None:

@@ -9,20 +9,18 @@ is 0 and a STORE to one writes nothing, so what the index is there does not matt
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from weakref import WeakKeyDictionary
+
 from weft.dtype import dtypes
 from weft.uop.matcher import PatternMatcher
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 from weft.uop.pattern import UPat
-from weft.uop.rewrite import graph_rewrite
 from weft.uop.rules import polynomial as poly
-from weft.uop.rules.algebra import algebra
-from weft.uop.rules.compare import Interval, compare, intervals_of
-from weft.uop.rules.divmod import divmod
-from weft.uop.rules.fold import fold
+from weft.uop.rules.compare import Interval, intervals_of
 from weft.uop.rules.shaped import clauses, conjunction, is_number, logical_not
-
-_expressions = fold + algebra + divmod + compare
+from weft.uop.rules.simplify import simplify
 
 # what an index must contain for its validity to be of help
 _REDUCIBLE = frozenset({Ops.IDIV, Ops.MOD, Ops.MAX, Ops.WHERE, Ops.CMPLT, Ops.CMPEQ, Ops.CMPNE})
@@ -74,16 +72,12 @@ def _guard(load: UOp, parts: list[UOp]) -> tuple[UOp, list[UOp]] | None:
         (moved if may_move else stay).append(part)
     if not moved:
         return None
-    before = simplify_valid(_plain(conjunction(*index.src[2:]))) if index.src[2:] else None
-    valid = simplify_valid(_plain(conjunction(*index.src[2:], *moved)))
+    before = simplify_valid(simplify(index.src[2])) if index.src[2:] else None
+    valid = simplify_valid(simplify(conjunction(*index.src[2:], *moved)))
     if before is not None and set(clauses(before)) == set(clauses(valid)):
         # the index knows it already
         return None
     return load.with_src((index.with_src((*index.src[:2], valid)),)), stay
-
-
-def _plain(condition: UOp) -> UOp:
-    return graph_rewrite(condition, _expressions, name="simplify condition")
 
 
 def _loads(condition: UOp) -> bool:
@@ -142,6 +136,19 @@ def simplify_valid(valid: UOp) -> UOp:
     parts = clauses(valid)
     if not 1 < len(parts) <= _CLAUSES_AT_MOST:
         return valid
+    if valid in _simple_valids:
+        found = _simple_valids[valid]
+        return valid if found is None else found
+    result = _drop_implied(valid, parts)
+    _simple_valids[valid] = None if result is valid else result
+    return result
+
+
+# what a validity becomes; None stands for itself, or the entry would keep its own key alive
+_simple_valids: WeakKeyDictionary[UOp, UOp | None] = WeakKeyDictionary()
+
+
+def _drop_implied(valid: UOp, parts: list[UOp]) -> UOp:
     kept = list(parts)
     # the longer ones first: they are the ones that the others may imply
     for part in sorted(parts, key=lambda clause: -len(clause.toposort())):
@@ -186,7 +193,9 @@ def _under_one(fact: Interval, expression: UOp, number: int) -> UOp:
         return expression
     terms = poly.polynomial(value)
     inside = expression.toposort()
+    fixed = _inside_sizes(inside)
     pivots = [t for t, k in terms.items() if len(t) == 1 and abs(k) == 1 and t[0] in inside]
+    pivots = [t for t in pivots if t[0] not in fixed]
     if not pivots:
         return expression
     # the innermost atom: the others stay what they are, with their own bounds
@@ -194,10 +203,18 @@ def _under_one(fact: Interval, expression: UOp, number: int) -> UOp:
     sign = terms.pop(pivot)
     narrow = UOp.variable(f"narrow {number}", int(low), int(high))
     instead = poly.build(poly.add({(narrow,): sign}, terms, -sign), value.dtype)
-    replaced = expression.substitute({pivot[0]: instead})
-    simple = graph_rewrite(replaced, _expressions, name="simplify under a condition")
-    result = graph_rewrite(simple.substitute({narrow: value}), _expressions)
+    simple = simplify(expression.substitute({pivot[0]: instead}))
+    result = simplify(simple.substitute({narrow: value}))
     return result if _cost(result) < _cost(expression) else expression
+
+
+def _inside_sizes(nodes: Iterable[UOp]) -> set[UOp]:
+    """What sizes of axes are made of: replaced there, an axis would become another one."""
+    found: set[UOp] = set()
+    for node in nodes:
+        if node.op is Ops.RANGE and node.src[0].op is not Ops.CONST:
+            found.update(node.src[0].toposort())
+    return found
 
 
 def _cost(expression: UOp) -> tuple[int, int]:

@@ -1,0 +1,216 @@
+"""Values of tensors: realize, schedule, and reading them out.
+
+In: tensors. Out: memory that holds their values; numbers, lists, arrays.
+Sits above the engine, the last family below Tensor.
+Invariant: what is known without computing (a constant, an empty tensor) needs no device.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from weft.device import Buffer
+from weft.dtype import dtypes, to_numpy_dtype
+from weft.engine import host
+from weft.engine import realize as engine
+from weft.engine.cell import Cell
+from weft.engine.storage import buffer_of
+from weft.errors import DeviceError, ShapeError
+from weft.helpers import prod
+from weft.mixin.dtype import NARROW_FLOATS
+from weft.mixin.loss import LossMixin
+from weft.uop.node import UOp
+from weft.uop.opset import GroupOp, Ops
+
+Move = tuple[Ops, Any]
+# an expression without these, and not larger, is worth a look whether it is a single number
+_NOT_FOLDABLE = frozenset((Ops.BUFFER, Ops.IOTA, Ops.AFTER, Ops.CAT, Ops.GATHER, Ops.PAD))
+_FOLDABLE_NODES = 256
+
+
+class ValuesMixin(LossMixin):
+    """Methods over the protocol `_cell`, `_moves`, `_view_of`, which Tensor provides."""
+
+    __slots__ = ()
+    _cell: Cell
+    _moves: tuple[Move, ...]
+
+    @property
+    def _covers_storage(self) -> bool:
+        """Whether this is the whole storage in order. Provided by the class."""
+        raise NotImplementedError
+
+    @classmethod
+    def _view_of(cls, cell: Cell, moves: tuple[Move, ...]) -> Self:
+        """A view of a storage. Provided by the class."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------ computing
+    def realize(self, *lst: Any, do_update_stats: bool = True) -> Self:
+        """Compute this tensor and the others now.
+
+        >>> Tensor([1, 2]).add(1).realize()
+        <Tensor (2,) dtypes.int32 on CPU (realized)>
+        """
+        cells = dict.fromkeys([self._cell, *[tensor._cell for tensor in lst]])
+        pending = [cell for cell in cells if not cell.pure and not cell.is_realized]
+        if pending:
+            engine.realize_cells(pending, Cell.live)
+        return self
+
+    def schedule(self, *lst: Any) -> Any:
+        """The kernels that would compute this tensor and the others, in order; nothing runs.
+
+        >>> len(Tensor([1, 2]).add(1).schedule())
+        1
+        """
+        cells = dict.fromkeys([self._cell, *[tensor._cell for tensor in lst]])
+        return engine.schedule_cells(
+            [cell for cell in cells if not cell.pure and not cell.is_realized]
+        )
+
+    # ------------------------------------------------------------ how much there is
+    def size(self, dim: int | None = None) -> Any:
+        """The shape, or the size of one axis.
+
+        >>> Tensor.zeros(2, 3).size(), Tensor.zeros(2, 3).size(1)
+        ((2, 3), 3)
+        """
+        return self.shape if dim is None else self.shape[self._axis(dim)]
+
+    def nbytes(self) -> Any:
+        """How many bytes the elements take.
+
+        >>> Tensor.zeros(2, 3).nbytes()
+        24
+        """
+        return self.numel() * self.element_size()
+
+    @property
+    def max_shape(self) -> tuple[int, ...]:
+        """The shape with each symbolic size at its greatest.
+
+        >>> Tensor.zeros(2, 3).max_shape
+        (2, 3)
+        """
+        return tuple(int(size.vmax) if isinstance(size, UOp) else size for size in self.shape)
+
+    def max_numel(self) -> int:
+        """How many elements there can be at most.
+
+        >>> Tensor.zeros(2, 3).max_numel()
+        6
+        """
+        return int(prod(self.max_shape))
+
+    # ------------------------------------------------------------ reading
+    def _stored(self) -> Self:
+        """This value in memory, as a whole storage in order."""
+        cell = self._cell
+        value = self
+        if cell.pure or (cell.storage is None and self.device is None and self._moves):
+            # constants stay constants: only what is asked for is computed, and given away
+            strong = self.cast(host.storage_dtype(self.uop)).uop
+            value = self._view_of(Cell(UOp(Ops.CONTIGUOUS, strong.dtype, (strong,))), ())
+        return value.realize()
+
+    def _buffer(self) -> Buffer:
+        """The memory of this value, in order."""
+        stored = self._stored()
+        if not stored._covers_storage:
+            stored = stored.contiguous().realize()
+        storage = stored._cell.storage
+        if storage is None:
+            raise DeviceError(f"{self!r} was realized but has no memory")
+        return buffer_of(storage)
+
+    def _folded(self) -> Any:
+        """The one number that every element is, if that is known without computing; else None."""
+        node = self.uop
+        if node.device is not None and not self._cell.pure:
+            return None
+        if node.base.op is not Ops.CONST:
+            parts = node.toposort()
+            if len(parts) > _FOLDABLE_NODES or any(u.op in _NOT_FOLDABLE for u in parts):
+                return None
+            node = node.simplify()
+        while node.op in GroupOp.View or node.op in (Ops.EXPAND, Ops.COPY, Ops.CONTIGUOUS):
+            node = node.src[0]
+        if node.op is Ops.BIND:
+            return node.src[1].arg
+        return node.arg if node.op is Ops.CONST else None
+
+    def _readable(self) -> Self:
+        """This in a dtype that Python and NumPy can read."""
+        narrow = self.dtype in NARROW_FLOATS and self.dtype is not dtypes.float16
+        target = dtypes.float32 if narrow else host.storage_dtype(self.uop)
+        return self.cast(target)
+
+    def _concrete_shape(self) -> tuple[int, ...]:
+        sizes = []
+        for size in self.shape:
+            if isinstance(size, UOp):
+                bound = {u: u.src[1] for u in size.toposort() if u.op is Ops.BIND}
+                size = size.substitute(bound).ssimplify()
+            sizes.append(int(size))
+        return tuple(sizes)
+
+    def _bytes(self) -> memoryview:
+        """The bytes of the elements in order, without the device if every element is known."""
+        shape = self._concrete_shape()
+        number = self._folded()
+        if number is not None or prod(shape) == 0:
+            one = host.pack([0 if number is None else number], self.dtype)
+            return memoryview(one * prod(shape))
+        # the memory of a symbolic shape is as large as it can get
+        return self._buffer().as_memoryview()[: prod(shape) * self.dtype.itemsize]
+
+    def data(self) -> memoryview:
+        """The values as a memoryview with their shape.
+
+        >>> Tensor([[1, 2], [3, 4]]).data().tolist()
+        [[1, 2], [3, 4]]
+        """
+        source = self._readable()
+        shape = source._concrete_shape()
+        raw = source._bytes()
+        if prod(shape) == 0:
+            return raw.cast(source.dtype.fmt)  # type: ignore[call-overload, no-any-return]
+        return raw.cast("B").cast(source.dtype.fmt, shape)  # type: ignore[call-overload, no-any-return]
+
+    def tolist(self) -> Any:
+        """The values as nested lists.
+
+        >>> Tensor([[1, 2], [3, 4]]).tolist()
+        [[1, 2], [3, 4]]
+        """
+        source = self._readable()
+        return host.nest(host.unpack(source._bytes(), source.dtype), source._concrete_shape())
+
+    def item(self) -> Any:
+        """The one value of a tensor of one element.
+
+        >>> Tensor([1, 2]).sum().item()
+        3
+        """
+        if prod(self._concrete_shape()) != 1:
+            raise ShapeError(f"item() takes a Tensor of one element, found shape {self.shape}")
+        source = self._readable()
+        return host.unpack(source._bytes(), source.dtype)[0]
+
+    def numpy(self) -> Any:
+        """The values as a NumPy array; types that NumPy lacks come as float32.
+
+        >>> Tensor([[1, 2], [3, 4]]).numpy().sum()
+        np.int64(10)
+        """
+        import numpy
+
+        source = self._readable()
+        flat = numpy.frombuffer(source._bytes(), dtype=to_numpy_dtype(source.dtype))
+        array = flat.reshape(source._concrete_shape())
+        return array if array.flags.writeable else array.copy()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype)
