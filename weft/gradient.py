@@ -76,7 +76,7 @@ def compute_gradient(root: UOp, root_gradient: UOp, targets: Collection[UOp]) ->
         for source, part in zip(node.src, parts, strict=True):
             if part is None or source not in path:
                 continue
-            part = _unbroadcast(part, source)
+            part = _fitted(part, source)
             if part.origin is None:
                 # a kernel of the backward pass names the line whose gradient it computes
                 part.origin = node.origin
@@ -108,11 +108,14 @@ def _has_gradient(node: UOp) -> bool:
     return dtypes.is_float(node.dtype) or node.op is Ops.STORE
 
 
-def _unbroadcast(gradient: UOp, source: UOp) -> UOp:
-    """A scalar operand was repeated for each element, so their gradients add up."""
-    if source.op is Ops.STORE or source.shape or not gradient.shape:
+def _fitted(gradient: UOp, source: UOp) -> UOp:
+    """In the source's shape: a scalar was repeated for each element, so their gradients add up."""
+    if source.op is Ops.STORE or gradient.shape == source.shape:
         return gradient
-    return gradient.sum()
+    if not source.shape:
+        return gradient.sum()
+    # the same symbolic sizes, computed in another way
+    return gradient._mop(Ops.RESHAPE, source.shape)
 
 
 def _shaped(value: UOp, shape: tuple[Any, ...]) -> UOp:

@@ -23,7 +23,7 @@ from weft.device import Buffer, Device
 from weft.dtype import dtypes
 from weft.engine.cell import Cell
 from weft.engine.programs import runner_for
-from weft.engine.schedule import Prepared, Request, Step, default_device, prepare_schedule
+from weft.engine.schedule import Memory, Prepared, Request, Step, default_device, prepare_schedule
 from weft.engine.storage import buffer_of
 from weft.helpers import GlobalCounters, colored, time_to_str
 from weft.knobs import DEBUG
@@ -36,6 +36,7 @@ from weft.uop.resolve import sym_infer
 # value -> where it is stored, for graphs built before it was realized
 _known: weakref.WeakKeyDictionary[UOp, UOp] = weakref.WeakKeyDictionary()
 _kept_in: weakref.WeakKeyDictionary[UOp, weakref.WeakSet[UOp]] = weakref.WeakKeyDictionary()
+_tables: dict[tuple[Any, ...], Buffer] = {}
 _lock = threading.RLock()
 
 
@@ -170,7 +171,9 @@ def execute(prepared: Prepared, request: Request) -> list[UOp | None]:
     }
     buffers: dict[int, Buffer] = {i: buffer_of(n).ensure_allocated() for i, n in nodes.items()}
     for number, memory in enumerate(prepared.made, prepared.inputs):
-        if memory.offset is not None:
+        if memory.contents is not None:
+            buffers[number] = _table(memory)
+        elif memory.offset is not None:
             buffers[number] = arenas[memory.device].view(memory.size, memory.dtype, memory.offset)
         else:
             nodes[number] = UOp.new_buffer(memory.device, memory.size, memory.dtype)
@@ -180,6 +183,20 @@ def execute(prepared: Prepared, request: Request) -> list[UOp | None]:
         for step, arguments in launches:
             _launch(step, arguments, request.values)
     return [None if number is None else nodes[number] for number in prepared.results]
+
+
+def _table(memory: Memory) -> Buffer:
+    """A table of constants: one per device and contents, kept."""
+    key = (memory.device, memory.dtype, memory.contents)
+    found = _tables.get(key)
+    if found is None:
+        assert memory.contents is not None
+        found = Buffer(memory.device, memory.size, memory.dtype).ensure_allocated()
+        found.copyin(memory.contents)
+        if len(_tables) >= 256:
+            _tables.pop(next(iter(_tables)))
+        _tables[key] = found
+    return found
 
 
 def _arguments(step: Step, buffers: dict[int, Buffer]) -> list[Buffer]:

@@ -38,7 +38,8 @@ class Memory:
     size: int
     dtype: DType
     device: str
-    offset: int | None  # inside its device's arena; None: a result with storage of its own
+    offset: int | None  # inside its device's arena; None: storage of its own
+    contents: bytes | None = None  # of a table of constants
 
 
 @dataclass
@@ -174,11 +175,11 @@ def _prepare(schedule: Schedule, inputs: int) -> Prepared:
     sizes = {
         number: (memory.arg.device, memory.arg.size * memory.dtype.itemsize)
         for memory, number in numbers.items()
-        if number not in kept and not NO_MEMORY_PLANNER.value
+        if number not in kept and memory not in schedule.tables and not NO_MEMORY_PLANNER.value
     }
     offsets, arenas = plan_memory([[a[0] for a in step.arguments] for step in steps], sizes)
     memories = [
-        Memory(m.arg.size, m.dtype, m.arg.device, offsets.get(number))
+        Memory(m.arg.size, m.dtype, m.arg.device, offsets.get(number), schedule.tables.get(m))
         for m, number in numbers.items()
     ]
     overwritten = [number_of(m) for m in schedule.overwritten if -inputs <= m.arg.number <= -1]

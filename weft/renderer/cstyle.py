@@ -233,7 +233,7 @@ class _Writer:
         if op is Ops.CONST:
             return language.literal(uop.arg, uop.dtype)
         if op is Ops.INDEX:
-            return f"{self.operand(uop.src[0])} + {self.operand(uop.src[1])}"
+            return f"{self.operand(uop.src[0])} + {self.plain(uop.src[1])}"
         if op is Ops.SPECIAL:
             return language.special(uop)
         if op is Ops.VECTORIZE:
@@ -243,9 +243,9 @@ class _Writer:
             return taken[0] if len(taken) == 1 else language.vector(uop.dtype, taken)
         if op not in GroupOp.Elementwise:
             raise CompileError(f"{op.name} was asked for in C, which has no form of it")
-        operands = tuple(self.operand(s) for s in uop.src)
         if uop.dtype.count == 1:
-            return self.scalar(uop, operands)
+            return self.scalar(uop, self.scalar_operands(uop))
+        operands = tuple(self.operand(s) for s in uop.src)
         if op in language.vector_ops and uop.dtype.kind != "int":
             return f"({operands[0]} {_INFIX[op]} {operands[1]})"
         names = [self.name_of(s, text) for s, text in zip(uop.src, operands, strict=True)]
@@ -253,6 +253,18 @@ class _Writer:
         for k in range(uop.dtype.count):
             lanes.append(_strip(self.scalar(uop, tuple(language.lane(n, k) for n in names))))
         return language.vector(uop.dtype, lanes)
+
+    def scalar_operands(self, uop: UOp) -> tuple[str, ...]:
+        """Beside a wide variable a small constant needs no suffix, but as what is shifted."""
+        if uop.op in _INFIX and uop.op is not Ops.SHL and uop.src[0].op is not Ops.CONST:
+            return self.operand(uop.src[0]), self.plain(uop.src[1])
+        return tuple(self.operand(s) for s in uop.src)
+
+    def plain(self, uop: UOp) -> str:
+        """An operand; a constant index as people write it."""
+        if uop.op is Ops.CONST and uop.dtype is dtypes.int64 and abs(uop.arg) < 1 << 31:
+            return str(uop.arg)
+        return self.operand(uop)
 
     def name_of(self, uop: UOp, text: str) -> str:
         """A vector operand must have a name, for its lanes are taken."""
@@ -322,7 +334,7 @@ class _Writer:
         """The element of an INDEX, or of one lane of it."""
         memory = self.operand(index.src[0])
         idx = index.src[1]
-        text = self.operand(idx)
+        text = self.plain(idx)
         if lane is not None and idx.dtype.count > 1:
             text = self.language.lane(self.name_of(idx, text), lane)
         elif lane is not None:
@@ -395,7 +407,7 @@ class _Writer:
 
     def write_range(self, uop: UOp) -> None:
         self.names[uop] = name = self.fresh("ridx")
-        start, stop = "0", _strip(self.operand(uop.src[0]))
+        start, stop = "0", _strip(self.plain(uop.src[0]))
         if uop.arg.kind is AxisType.THREAD:
             start, stop = "begin", "end"
         kind = self.language.type(uop.dtype)

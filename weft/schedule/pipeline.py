@@ -48,6 +48,7 @@ class Schedule:
         default_factory=list
     )  # BUFFER of each value; None: no elements
     overwritten: list[UOp] = field(default_factory=list)  # BUFFERs that STOREs of the graph write
+    tables: dict[UOp, bytes] = field(default_factory=dict)  # BUFFERs that come with contents
     executed: list[int] = field(default_factory=list)  # the numbers in the tags of these STOREs
 
 
@@ -61,6 +62,7 @@ def make_schedule(sink: UOp, next_number: int, device: Any) -> Schedule:
     for _ in range(1000):
         attempt = _attempt(sink, context)
         if isinstance(attempt, Schedule):
+            attempt.tables = context.tables
             return attempt
         sink = sink.substitute({s: s.with_src((s.src[0], keep_apart(s.src[1]))) for s in attempt})
     raise AssertionError("the writes of this graph cannot be ordered")

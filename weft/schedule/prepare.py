@@ -9,10 +9,10 @@ The one invariant: every value keeps its meaning; only sums may be taken in anot
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from weft.dtype import dtypes
+from weft.dtype import DType, bits_of, dtypes
 from weft.helpers import prod
 from weft.knobs import SPLIT_REDUCEOP
 from weft.schedule.place import is_whole_storage
@@ -26,6 +26,9 @@ from weft.uop.symbolic import symbolic_simple
 
 # sources of a CAT that are chosen between per element; more are written one after another
 INLINE_PIECES = 8
+# numbers that are chosen between per element; more become a table
+INLINE_CONSTANTS = 64
+MOST_TABLE = 1 << 20
 # a reduction longer than this with fewer outputs than PARALLEL is split over the cores
 LONG_REDUCTION = 1 << 16
 PARALLEL_OUTPUTS = 64
@@ -37,6 +40,7 @@ class PrepareContext:
 
     next_number: int
     device: Any
+    tables: dict[UOp, bytes] = field(default_factory=dict)  # storage with contents of its own
 
     def new_buffer(self, device: Any, size: int, dtype: Any) -> UOp:
         """Temporary storage of this schedule; canonical numbers are negative."""
@@ -125,7 +129,7 @@ def write_long_cat(ctx: PrepareContext, x: UOp) -> UOp | None:
     if len(x.src) <= INLINE_PIECES or not all(isinstance(s, int) for s in x.shape):
         return None
     if all(s.base.op is Ops.CONST for s in x.src):
-        return None
+        return _constant_table(ctx, x)
     home = ctx.new_buffer(x.device, prod(x.shape), x.dtype)
     whole = home._mop(Ops.RESHAPE, x.shape)
     effects = []
@@ -136,6 +140,24 @@ def write_long_cat(ctx: PrepareContext, x: UOp) -> UOp | None:
         effects.append(UOp(Ops.STORE, dtypes.void, (whole._mop(Ops.SHRINK, box), source)))
         start = stop
     return home.after(*effects)._mop(Ops.RESHAPE, x.shape)
+
+
+def _stored(value: Any, dtype: DType) -> bytes:
+    return bits_of(value, dtype).to_bytes(dtype.itemsize, "little")
+
+
+def _constant_table(ctx: PrepareContext, x: UOp) -> UOp | None:
+    """CAT of many different numbers -> a table of them, read by position."""
+    length = x.shape[x.arg]
+    if len(x.src) <= INLINE_CONSTANTS or length > MOST_TABLE or x.dtype in dtypes.weaks:
+        return None
+    if any(u.op is Ops.PAD for s in x.src for u in _chain(s)):
+        return None
+    parts = [_stored(s.base.arg, x.dtype) * s.shape[x.arg] for s in x.src]
+    table = ctx.new_buffer(None, length, x.dtype)
+    ctx.tables[table] = b"".join(parts)
+    ones = tuple(length if axis == x.arg else 1 for axis in range(len(x.shape)))
+    return table._mop(Ops.RESHAPE, ones)._mop(Ops.EXPAND, x.shape)
 
 
 def split_long_reduction(ctx: PrepareContext, x: UOp) -> UOp | None:

@@ -63,7 +63,7 @@ def error(op: Ops, x: np.ndarray, dtype: DType, renderer: Renderer = HALF) -> fl
 def test_exp2(dtype: DType) -> None:
     wide = 160 if dtype is f32 else 1100
     x = mixed(dtype, random.uniform(-wide, wide, COUNT), random.normal(0, 1, COUNT))
-    assert error(Ops.EXP2, x, dtype) < 0.97
+    assert error(Ops.EXP2, x, dtype) < 1.0
 
 
 @both
@@ -78,7 +78,7 @@ def test_exp2_of_whole_numbers_is_exact(dtype: DType) -> None:
 def test_log2(dtype: DType) -> None:
     near = 1 + random.normal(0, 1, COUNT) * 10.0 ** random.uniform(-7, -1, COUNT)
     x = mixed(dtype, random.uniform(0.5, 2, COUNT), near, np.exp2(random.uniform(-30, 30, COUNT)))
-    assert error(Ops.LOG2, x, dtype) < 0.85
+    assert error(Ops.LOG2, x, dtype) < 0.9
 
 
 @both
@@ -102,7 +102,7 @@ def test_pow(dtype: DType) -> None:
     with np.errstate(all="ignore"):
         expected = np.power(x.astype(WIDER[dtype]), y.astype(WIDER[dtype]))
     worst = worst_ulp(compute(alu(Ops.POW), [x, y], [dtype, dtype]), expected)
-    assert worst < (0.51 if dtype is f32 else 1.1)
+    assert worst < (0.51 if dtype is f32 else 1.15)
 
 
 @both
@@ -113,7 +113,7 @@ def test_pow_edges(dtype: DType) -> None:
         pairs = np.array(list(itertools.product(values, values)), to_numpy_dtype(dtype))
         x, y = pairs[:, 0].copy(), pairs[:, 1].copy()
         expected = np.power(x.astype(WIDER[dtype]), y.astype(WIDER[dtype]))
-    assert worst_ulp(compute(alu(Ops.POW), [x, y], [dtype, dtype]), expected) < 1.1
+    assert worst_ulp(compute(alu(Ops.POW), [x, y], [dtype, dtype]), expected) < 1.15
 
 
 @both
@@ -127,7 +127,7 @@ def test_other_renderers(dtype: DType, renderer: Renderer) -> None:
     with np.errstate(all="ignore"):
         expected = np.power(x.astype(WIDER[dtype]), y.astype(WIDER[dtype]))
     found = compute(alu(Ops.POW), [x, y], [dtype, dtype], renderer)
-    assert worst_ulp(found, expected) < (0.51 if dtype is f32 else 1.1)
+    assert worst_ulp(found, expected) < (0.51 if dtype is f32 else 1.15)
 
 
 @both

@@ -99,9 +99,11 @@ def exp2_of_sum(x: UOp, rest: UOp | None) -> UOp:
     whole = exact(shifted - table.rounder)
     n = bits_as(shifted, integer) - bits_as(x.const_like(table.rounder), integer)
     f = clamped - whole
-    if rest is not None:
+    if rest is None:
+        power = polynomial(f, (1.0, *table.terms))
+    else:
         f = f + rest
-    power = polynomial(f, (1.0, *table.terms))
+        power = fused(f, polynomial(f, table.terms), 1.0)
     # in two halves: 2**n itself may be out of range where the result is denormal
     half = shift_right(n, 1)
     return power * power_of_two(half, dtype) * power_of_two(n - half, dtype)
@@ -197,6 +199,25 @@ Pair = tuple[UOp, UOp]  # an unevaluated sum: the value, and what rounding took 
 
 _THIRD = (float.fromhex("0x1.5555555555555p-2"), float.fromhex("0x1.5555555555555p-56"))
 _TWO_OVER_LN2 = (float.fromhex("0x1.71547652b82fep+1"), float.fromhex("0x1.777d0ffda0d24p-55"))
+# float32's pow: log2((1+s)/(1-s)) / s in powers of s*s, error 2**-44.9; 2**f, error 2**-34.3
+_LOG2_SHORT = (
+    2.8853900817779268,
+    0.9617966940578074,
+    0.5770779531764669,
+    0.4122084033798928,
+    0.3199347188243737,
+    0.2825403158335481,
+)
+_EXP2_SHORT = (
+    1.0,
+    0.6931471807047638,
+    0.2402265106700203,
+    0.05550410365389386,
+    0.009618038059758126,
+    0.001333393535904067,
+    0.00015466781488699058,
+    1.5196133360295509e-05,
+)
 # (log((1+s)/(1-s)) / (2*s) - 1 - s*s/3) / s**4 in powers of s*s; error in the logarithm 2**-73.5
 _ATANH_TAIL = (
     0.1999999999999999,
@@ -215,20 +236,35 @@ def decompose_pow(x: UOp, y: UOp) -> UOp:
 
     float32 is computed in float64; float64 with a logarithm of twice the precision.
     """
+    size = absolute(x)
     if x.dtype.scalar() is dtypes.float32:
-        wide = decompose_pow_magnitude(x.cast(dtypes.float64), y.cast(dtypes.float64), False)
-        magnitude = wide.cast(dtypes.float32)
+        magnitude = _pow_float32(size, y)
     else:
-        magnitude = decompose_pow_magnitude(x, y, True)
+        magnitude = _pow_float64(size, y)
     return _pow_edges(x, y, magnitude)
 
 
-def decompose_pow_magnitude(x: UOp, y: UOp, precise: bool) -> UOp:
-    """|x|**y for finite x that is not zero."""
-    size = absolute(x)
-    if not precise:
-        exponent = y * decompose_log2(size)
-        return exp2_of_sum(exponent, None)
+def _pow_float32(size: UOp, y: UOp) -> UOp:
+    """size**y for finite size > 0, by short polynomials in float64."""
+    bits = bits_as(size.cast(dtypes.float64), dtypes.int64)
+    exponent = shift_right(bits - _LOG2[dtypes.float64].sqrt_half_bits, 52)
+    f = bits_as(bits - shift_left(exponent, 52), dtypes.float64) - 1.0
+    s = f / (f + 2.0)
+    z = s * s
+    logarithm = exponent.cast(dtypes.float64) + s * polynomial(z, _LOG2_SHORT)
+    power = y.cast(dtypes.float64) * logarithm
+    # far enough that float32 overflows or underflows, and 2**n is a normal float64
+    power = (power < -300.0).where(-300.0, (power.const_like(300.0) < power).where(300.0, power))
+    rounder = _EXP2[dtypes.float64].rounder
+    shifted = exact(power + rounder)
+    n = bits_as(shifted, dtypes.int64) - bits_as(power.const_like(rounder), dtypes.int64)
+    fraction = power - exact(shifted - rounder)
+    value = polynomial(fraction, _EXP2_SHORT) * power_of_two(n, dtypes.float64)
+    return value.cast(dtypes.float32)
+
+
+def _pow_float64(size: UOp, y: UOp) -> UOp:
+    """size**y for finite size > 0."""
     high, low = _log2_pair(size)
     product = y * high
     rest = fused(y, high, -product) + y * low

@@ -1,10 +1,10 @@
 """SIN in plain ops, for float32 and float64, right for every argument however large.
 
 In: SIN(x). Out: x reduced to |r| <= pi/4 and a quadrant, then a polynomial; no branch, no table in
-memory. Small arguments subtract a multiple of pi/2 that is known to many bits (Cody and Waite);
-large ones multiply by the bits of 2/pi that matter (Payne and Hanek), in integers. Both are
-computed and one is selected, unless bounds decide. Largest errors found: 0.51 ulp in float32, which
-is computed in float64, and 1.1 ulp in float64.
+memory. A quarter turn is subtracted as often as it fits (Cody and Waite), or of a large x only the
+bits of 2/pi are used that matter (Payne and Hanek): for float32 in float64 arithmetic, for float64
+in integers. All is computed and selected, unless bounds decide. Largest errors found: 0.51 ulp in
+float32, which is computed in float64, and 1.1 ulp in float64.
 Invariant: the reduction keeps more bits than the worst cancellation of its dtype takes away.
 """
 
@@ -26,14 +26,15 @@ from weft.codegen.decompose.transcendental import Pair, fast_sum, multiply_pairs
 from weft.dtype import dtypes
 from weft.uop.node import UOp
 
-# minimax fits of our own: (sin(x)/x - 1) / x**2 and (cos(x) - 1 + x*x/2) / x**4 in powers of x*x
+# minimax fits of our own: (sin(x)/x - 1) / x**2 and (cos(x) - 1 + x*x/2) / x**4 in powers of x*x,
+# the short ones a little beyond pi/4
 _SIN_SHORT = (
-    -0.16666666641606925,
-    0.008333329383577167,
-    -0.0001983933408174846,
-    2.718304218517984e-06,
-)  # 2**-37.6
-_COS_SHORT = (0.0416666468545813, -0.0013887366909414282, 2.4438379426391665e-05)  # 2**-33.3
+    -0.16666666639558125,
+    0.008333329143936148,
+    -0.00019839256638791918,
+    2.7175644909749385e-06,
+)  # 2**-37.4
+_COS_SHORT = (0.041666645652890605, -0.0013887306044000857, 2.4431205052991826e-05)  # 2**-33.1
 _SIN_LONG = (
     -0.16666666666666632,
     0.008333333333322413,
@@ -77,14 +78,8 @@ def decompose_sin(x: UOp) -> UOp:
 
 
 def _sin_float32(x: UOp) -> UOp:
-    wide = absolute(x).cast(dtypes.float64)
-    n, quadrant = _nearest_quadrant(wide)
-    r = wide - n * _HALF_PI_PARTS[0]
-    r = r - n * (_HALF_PI_PARTS[1] + _HALF_PI_PARTS[2])
-    if not _is_below(x, _LIMIT_32):
-        large_r, large_quadrant = _reduce_large_float32(x)
-        small = wide < _LIMIT_32
-        r, quadrant = small.where(r, large_r), small.where(quadrant, large_quadrant)
+    turns, quadrant = _reduce_float32(x)
+    r = turns * _HALF_PI[0]
     z = r * r
     sine = r + r * z * polynomial(z, _SIN_SHORT)
     cosine = z * z * polynomial(z, _COS_SHORT) - z * 0.5 + 1.0
@@ -93,7 +88,7 @@ def _sin_float32(x: UOp) -> UOp:
 
 def _sin_float64(x: UOp) -> UOp:
     size = absolute(x)
-    n, quadrant = _nearest_quadrant(size)
+    n, quadrant = _round(size * _TWO_OVER_PI)
     first = size - n * _HALF_PI_PARTS[0]
     second = sum_pair(first, -(n * _HALF_PI_PARTS[1]))
     r, rest = fast_sum(second[0], second[1] - n * _HALF_PI_PARTS[2])
@@ -111,13 +106,6 @@ def _sin_float64(x: UOp) -> UOp:
     return _choose(quadrant, sine, cosine, x)
 
 
-def _nearest_quadrant(size: UOp) -> tuple[UOp, UOp]:
-    """round(size * 2/pi) as a float64 and as an int64."""
-    shifted = size * _TWO_OVER_PI + _ROUNDER
-    number = bits_as(shifted, dtypes.int64)
-    return exact(shifted - _ROUNDER), number - bits_as(size.const_like(_ROUNDER), dtypes.int64)
-
-
 def _choose(quadrant: UOp, sine: UOp, cosine: UOp, x: UOp) -> UOp:
     """The value of the quadrant in x's dtype, with x's sign."""
     value = (quadrant & 1).ne(0).where(cosine, sine).cast(x.dtype)
@@ -132,14 +120,64 @@ def _is_below(x: UOp, limit: float) -> bool:
     return bool(-limit < x.vmin and x.vmax < limit)
 
 
-# ---------------------------------------------------------------- large arguments
+# ---------------------------------------------------------------- bits of 2/pi that matter
 #
 # x = m * 2**e with an integer m. Of x * 2/pi only the value modulo 4 matters, so a window of the
 # bits of 2/pi is enough: the ones whose products with m are neither multiples of 4 nor too small.
-# The window starts `e - least` bits into a table that begins with as many zeros as that needs.
 
-_LIMIT_32 = 2.0**19
+# float32: below 2**32 the window is the start of 2/pi; from there on 24 exponents share one
+_GROUPS_32 = 5
+_FIRST_32 = 32
+_STEP_32 = 24
+_PART_BITS = 29  # times 24 bits of m: exact in float64
 _LIMIT_64 = 2.0**20
+
+
+def _window_float32(group: int) -> tuple[float, float, float]:
+    """2/pi * 2**(24*group), without what cannot matter, in parts of 29, 29 and 53 bits."""
+    # the least x of a group, scaled by 2**(-24*group), is 2**8: all are multiples of 2**-15, whose
+    # products with multiples of 2**17 are multiples of 4
+    top = 17 if group else 0
+    shift = _STEP_32 * group
+    bits = _TWO_OVER_PI_BITS
+    kept = bits & ((1 << (_TABLE_BITS - shift + top)) - 1)
+    parts = []
+    low = _TABLE_BITS - shift + top
+    for width in (_PART_BITS, _PART_BITS, 53):
+        low -= width
+        part = kept >> low << low
+        kept -= part
+        parts.append(math.ldexp(part >> low, low - _TABLE_BITS + shift))
+    return parts[0], parts[1], parts[2]
+
+
+def _reduce_float32(x: UOp) -> tuple[UOp, UOp]:
+    """(signed distance to the nearest quarter turn, in quarter turns; its number)."""
+    size = absolute(x).cast(dtypes.float64)
+    groups = 1 if _is_below(x, 2.0**_FIRST_32) else _GROUPS_32
+    constants = [(*_window_float32(group), 2.0 ** (-_STEP_32 * group)) for group in range(groups)]
+    picked = [size.const_like(value) for value in constants[-1]]
+    for group in reversed(range(groups - 1)):
+        below = size < 2.0 ** (_FIRST_32 + _STEP_32 * group)
+        picked = [
+            below.where(size.const_like(value), other)
+            for value, other in zip(constants[group], picked, strict=True)
+        ]
+    first, second, third, scale = picked
+    if groups > 1:
+        size = size * scale
+    # each product is exact, and so is each difference
+    whole, number = _round(size * first)
+    rest = (size * first - whole) + size * second
+    other_whole, other_number = _round(rest)
+    return (rest - other_whole) + size * third, number + other_number
+
+
+def _round(x: UOp) -> tuple[UOp, UOp]:
+    """The nearest whole number as float64, and as int64."""
+    shifted = x + _ROUNDER
+    number = bits_as(shifted, dtypes.int64) - bits_as(x.const_like(_ROUNDER), dtypes.int64)
+    return exact(shifted - _ROUNDER), number
 
 
 def _words(zeros: int, width: int, count: int) -> list[int]:
@@ -162,28 +200,12 @@ def _pick(words: list[int], start: UOp, count: int, steps: int) -> list[UOp]:
     return picked
 
 
-def _reduce_large_float32(x: UOp) -> tuple[UOp, UOp]:
-    """(r, quadrant) of |x| >= 2**19: r as float64, quadrant as int64 (only its last bits count)."""
-    bits = bits_as(x, dtypes.uint32).cast(dtypes.uint64)
-    m = (bits & 0x7FFFFF) | 0x800000
-    # the table starts 6 bits early: x * 2/pi / 4 = m * 2**(e - 25) * 2/pi, and e is at least 19
-    position = (shift_right(bits, 23) & 0xFF) - (127 + 19)
-    position = (position < 109).where(position, 0)
-    words = _pick(_words(6, 32, 7), shift_right(position, 5), 4, 4)
-    offset = position & 31
-    window = []
-    for high, low in zip(words[:-1], words[1:], strict=True):
-        window.append(shift_right(shift_left(shift_left(high, 32) | low, offset), 32))
-    turns = shift_left(m * window[0], 32) + m * window[1] + shift_right(m * window[2], 32)
-    fraction, quadrant = _split_turns(turns)
-    return fraction.cast(dtypes.float64) * (_HALF_PI[0] * 2.0**-62), quadrant
-
-
 def _reduce_large_float64(x: UOp) -> tuple[Pair, UOp]:
     """((r, what rounding took from it), quadrant) of |x| >= 2**20."""
     bits = bits_as(x, dtypes.uint64)
     m = (bits & ((1 << 52) - 1)) | (1 << 52)
-    # x * 2/pi / 4 = m * 2**(e - 54) * 2/pi, and e is at least 20
+    # x * 2/pi / 4 = m * 2**(e - 54) * 2/pi, and e is at least 20: the window starts e - 20 bits
+    # into a table that begins with 34 zeros
     position = (shift_right(bits, 52) & 0x7FF) - (1023 + 20)
     position = (position < 1004).where(position, 0)
     words = _pick(_words(34, 64, 19), shift_right(position, 6), 4, 16)

@@ -24,6 +24,7 @@ from weft.codegen.opt.axes import (
     size_of,
     with_kind,
 )
+from weft.codegen.opt.keep import keep
 from weft.codegen.opt.opt import Opt, OptError, OptOps
 from weft.codegen.opt.stage import stage
 from weft.codegen.opt.strides import Strides
@@ -46,12 +47,19 @@ def split(ast: UOp, axis: UOp, size: int, inner: AxisType, outer: AxisType | Non
     total = size_of(axis)
     if not 1 <= size <= total:
         raise OptError(f"axis {axis.arg.number} of size {total} cannot be split by {size}")
+    if axis.arg.kind is AxisType.VECTOR:
+        raise OptError(f"axis {axis.arg.number} is the lanes of a vector, which stay together")
     outer = axis.arg.kind if outer is None else outer
-    if total % size == 0 or not is_reduced(ast, axis):
-        if total % size == 0 or not _reads_what_it_writes(ast):
-            return _split_whole(ast, axis, size, inner, outer)
+    closer = closers_of(ast, axis)[0].op
+    if total % size == 0:
+        return _split_whole(ast, axis, size, inner, outer)
+    if closer is Ops.REDUCE:
+        return _peel_reduces(ast, axis, size, inner, outer)
+    if closer is Ops.STAGE:
+        raise OptError(f"a staged axis of size {total} cannot be split by {size}: it must divide")
+    if _reads_what_it_writes(ast):
         return _peel_stores(ast, axis, size, inner, outer)
-    return _peel_reduces(ast, axis, size, inner, outer)
+    return _split_whole(ast, axis, size, inner, outer)
 
 
 def _split_whole(ast: UOp, axis: UOp, size: int, inner: AxisType, outer: AxisType) -> UOp:
@@ -143,6 +151,8 @@ def vectorize(ast: UOp, axis: UOp, lanes: int | None = None) -> UOp:
     Refused if some value would depend on two VECTOR axes.
     """
     for node in ast.toposort():
+        if node.op is Ops.STAGE and axis in node.ranges:
+            raise OptError(f"axis {axis.arg.number} is one that a staged value is placed inside of")
         if axis in node.ranges or (node.op is Ops.REDUCE and axis in closed_axes(node)):
             others = (*node.ranges, *(closed_axes(node) if node.op is Ops.REDUCE else ()))
             if any([other.arg.kind is AxisType.VECTOR for other in others]):
@@ -248,6 +258,10 @@ def thread(ast: UOp, axes: list[UOp], target: Target) -> UOp:
     """
     if not target.has_threads:
         raise OptError(f"target {target.name} has no threads")
+    if len(set(axes)) != len(axes):
+        raise OptError("an axis can be shared by the cores once")
+    if any([closer.op is not Ops.STORE for axis in axes for closer in closers_of(ast, axis)]):
+        raise OptError("only the axes of outputs can be shared by the cores")
     nest = [store for store in ast.src if not set(axes).isdisjoint(closed_axes(store))]
     for store in nest:
         ended = closed_axes(store)
@@ -318,6 +332,8 @@ def pad(ast: UOp, axis: UOp, multiple: int) -> UOp:
     total = size_of(axis)
     if multiple < 1 or total % multiple == 0:
         raise OptError(f"axis {axis.arg.number} of size {total} needs no padding to {multiple}")
+    if any([closer.op is Ops.STAGE for closer in closers_of(ast, axis)]):
+        raise OptError(f"axis {axis.arg.number} fills fast memory and keeps its size")
     size = index_const(-(-total // multiple) * multiple)
     longer = axis.with_src((size,))
     inside = longer < total
@@ -377,10 +393,14 @@ def _act(ast: UOp, opt: Opt, target: Target) -> UOp:
         return unroll(ast, axis, opt.arg)
     if opt.op is OptOps.VECTOR:
         return vectorize(ast, axis, opt.arg)
+    if opt.op is OptOps.KEEP:
+        return keep(ast, axis)
     if opt.arg is None:
         raise OptError(f"{opt.op.name} needs a size")
     if opt.op is OptOps.SPLIT:
-        return split(ast, axis, opt.arg, axis.arg.kind)
+        # threads share the outer part, each runs the inner one
+        is_thread = axis.arg.kind is AxisType.THREAD
+        return split(ast, axis, opt.arg, AxisType.LOOP if is_thread else axis.arg.kind)
     if opt.op is OptOps.BLOCK:
         return block(ast, axis, opt.arg)
     if opt.op is OptOps.PADTO:
@@ -392,6 +412,3 @@ def _act(ast: UOp, opt: Opt, target: Target) -> UOp:
 
 def _as_tuple(arg: int | tuple[int | tuple[int, ...], ...]) -> tuple[int | tuple[int, ...], ...]:
     return (arg,) if isinstance(arg, int) else arg
-
-
-__all__ = ["apply_opt", "block", "can_merge", "merge", "pad", "retype", "split", "stage", "swap"]

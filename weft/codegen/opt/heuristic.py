@@ -12,14 +12,15 @@ axes that all bodies share.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import gcd
 
 from weft.codegen.opt.actions import apply_opt, can_merge
 from weft.codegen.opt.axes import closed_axes, size_of
 from weft.codegen.opt.opt import Opt, OptError, OptOps
 from weft.codegen.opt.stage import SCRATCH_BYTES
 from weft.codegen.opt.strides import Strides
-from weft.codegen.opt.survey import Body, Choice, Item, Nest, extent, volume
-from weft.codegen.opt.tile import Tile, best_tile, lanes_of, panel_bytes, plain_tile
+from weft.codegen.opt.survey import WEIGHTS, Body, Choice, Item, Nest, extent, volume
+from weft.codegen.opt.tile import LEAST_REUSE, Tile, best_tile, lanes_of, panel_bytes, plain_tile
 from weft.dtype import dtypes
 from weft.helpers import prod
 from weft.renderer.base import Target
@@ -27,8 +28,8 @@ from weft.uop.args import AxisType
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
-# scalar operations below which waking another core costs more than it saves
-PARALLEL_WORK = 1 << 16
+# instructions below which waking another core costs more than it saves
+PARALLEL_WORK = 1 << 13
 # outermost rounds per core that even out a slow one
 ROUNDS_PER_CORE = 4
 # a reduction of this few terms is written out
@@ -37,6 +38,9 @@ WRITTEN_OUT = 16
 BLOCK = 512
 # a panel larger than this is packed even if its rows are read in order: its lines alias in cache
 PACK_BYTES = 64 << 10
+# side of the squares in which a transposition runs
+SQUARE = 16
+COSTLY_OPS = frozenset(op for op, weight in WEIGHTS.items() if weight >= 8)
 # of a store body: the heavier, the fewer copies
 LIGHT, HEAVY = 24, 80
 
@@ -52,8 +56,10 @@ class Plan:
 
 
 def optimise(ast: UOp, target: Target) -> UOp:
-    """The kernel, optimised for the target."""
-    ast = merge_axes(ast)
+    """The kernel, optimised for the target. One without vectors is there to be plain."""
+    if not target.vector_bytes:
+        return ast
+    ast = keep_rows(merge_axes(ast), target)
     for stores in nests(ast):
         ast = _optimise_nest(ast, stores, target)
     return ast
@@ -92,6 +98,21 @@ def merge_axes(ast: UOp) -> UOp:
         ast = apply_opt(ast, Opt(OptOps.MERGE, pair[0].arg.number, pair[1].arg.number))
 
 
+def keep_rows(ast: UOp, target: Target) -> UOp:
+    """Rows of costly values that a reduction and the outputs share, such as a softmax's."""
+    order = ast.toposort()
+    if not any([u.op in COSTLY_OPS for u in order]):
+        return ast
+    for reduce in [u for u in order if u.op is Ops.REDUCE]:
+        axes = closed_axes(reduce)
+        if len(axes) != 1 or axes[0].src[0].op is not Ops.CONST:
+            continue
+        size = size_of(axes[0])
+        if size % 4 == 0 and size * reduce.dtype.itemsize <= target.l2 // 4:
+            ast = _try(ast, Opt(OptOps.KEEP, axes[0].arg.number), target)
+    return ast
+
+
 def _try(ast: UOp, opt: Opt, target: Target) -> UOp:
     """A refused action leaves the kernel as it is."""
     try:
@@ -104,7 +125,7 @@ def _optimise_nest(ast: UOp, stores: list[UOp], target: Target) -> UOp:
     roots = {axis.arg.number[0] for store in stores for axis in closed_axes(store)}
     nest = Nest(stores, target.vector_bytes // 4)
     tiles = choose_tiles(nest, target)
-    work = sum(plain_tile(body, None, 1).cost for body in nest.bodies)
+    work = sum(tile.cost for tile in tiles.values())
     for opt in tile_opts(nest, tiles, target):
         ast = _try(ast, opt, target)
     if target.has_threads and target.cores > 1 and work >= PARALLEL_WORK:
@@ -116,8 +137,7 @@ def _optimise_nest(ast: UOp, stores: list[UOp], target: Target) -> UOp:
 def choose_tiles(nest: Nest, target: Target) -> dict[Body, Tile]:
     """For every body its lanes and copies: the output axis in lanes, if any, serves all bodies."""
     options: list[UOp | None] = [None]
-    if target.vector_bytes:
-        options += [axis for axis in nest.outputs if _gives_lanes(nest, axis)]
+    options += [axis for axis in nest.outputs if _gives_lanes(nest, axis)]
     best: dict[Body, Tile] = {}
     least = float("inf")
     for vector in options:
@@ -131,13 +151,17 @@ def choose_tiles(nest: Nest, target: Target) -> dict[Body, Tile]:
 def _gives_lanes(nest: Nest, axis: UOp) -> bool:
     if axis.src[0].op is not Ops.CONST or extent(axis) < 4:
         return False
-    return any(
-        [
-            item.steps is not None and item.steps.get(axis) == 1
-            for body in nest.bodies
-            for item in body.items
-        ]
-    )
+    for body in nest.bodies:
+        for item in body.items:
+            if item.steps is None:
+                continue
+            if item.steps.get(axis) == 1:
+                return True
+            # an operand that is read often may be packed along the axis
+            if body.is_reduction and axis in item.ranges and not item.masked:
+                if volume([a for a in body.around if a not in item.ranges]) >= LEAST_REUSE:
+                    return True
+    return False
 
 
 def _body_tile(nest: Nest, body: Body, vector: UOp | None, target: Target) -> Tile:
@@ -147,14 +171,18 @@ def _body_tile(nest: Nest, body: Body, vector: UOp | None, target: Target) -> Ti
         if body.is_reduction:
             return best_tile(body, vector, lanes, target)
         return plain_tile(body, vector, lanes)
-    if not body.is_reduction:
+    if body is nest.bodies[-1]:
         return plain_tile(body, None, 1)
-    tiles = [best_tile(body, None, 1, target)]
-    if target.vector_bytes:
-        for axis in body.own:
-            if axis.src[0].op is not Ops.CONST or extent(axis) < 4 or _is_shared(nest, body, axis):
-                continue
-            tiles.append(best_tile(body, axis, lanes_of(axis, items, target), target))
+    tiles = [plain_tile(body, None, 1) if body.is_fill else best_tile(body, None, 1, target)]
+    for axis in body.own:
+        if axis.src[0].op is not Ops.CONST or extent(axis) < 4 or _is_shared(nest, body, axis):
+            continue
+        lanes = lanes_of(axis, items, target)
+        if body.is_fill:
+            lanes = gcd(lanes, extent(axis))
+            tiles.append(plain_tile(body, axis, lanes))
+        else:
+            tiles.append(best_tile(body, axis, lanes, target))
     return min(tiles, key=lambda tile: tile.cost)
 
 
@@ -178,18 +206,25 @@ def tile_opts(nest: Nest, tiles: dict[Body, Tile], target: Target) -> list[Opt]:
     stores = nest.bodies[-1]
     vector = tiles[stores].choice.vector
     copies = dict(tiles[main].choice.copies) if main.is_reduction else {}
+    if main.is_reduction:
+        _plan_order(plan, nest, main, tiles[main].choice, target)
     if vector is not None:
         lanes = tiles[stores].choice.lanes
         along = copies.pop(vector, 1)
         if vector not in main.axes or not main.is_reduction:
-            along = _store_copies(stores, vector, lanes, target)
+            along = _store_copies(stores, vector, lanes)
         elif main.is_reduction and not _has_reuse(main):
             along = _stream_copies(main, vector, lanes, target)
         _add_lanes(plan, vector, lanes, along, OptOps.UPCAST)
     for axis in nest.outputs:
         if axis is not vector and copies.get(axis, 1) > 1:
             plan.add(OptOps.UPCAST, axis.arg.number, copies[axis])
+    if vector is None and len(nest.bodies) == 1:
+        _plan_turn(plan, stores)
     for body in nest.bodies[:-1]:
+        if body.is_fill:
+            _plan_fill(plan, body, tiles[body].choice)
+            continue
         _plan_reduction(plan, body, tiles[body].choice, vector is not None and vector in body.axes)
     if main.is_reduction and vector is not None and vector in main.axes:
         _plan_stages(plan, main, tiles[main].choice, vector)
@@ -198,6 +233,27 @@ def tile_opts(nest: Nest, tiles: dict[Body, Tile], target: Target) -> list[Opt]:
 
 def _heaviest(nest: Nest, tiles: dict[Body, Tile]) -> Body:
     return max(nest.bodies, key=lambda body: (tiles[body].cost, body.is_reduction))
+
+
+def _plan_order(plan: Plan, nest: Nest, body: Body, choice: Choice, target: Target) -> None:
+    """The output axis whose loop should be outermost: what does not depend on it is read again."""
+    loads = [item for item in body.items if item.node is not None and item.node.op is Ops.LOAD]
+    axes = [axis for axis in body.around if any([axis not in item.ranges for item in loads])]
+    if len(axes) < 2:
+        return
+    traffic: dict[UOp, float] = {}
+    for axis in axes:
+        lanes = choice.lanes if axis is choice.vector else 1
+        rounds = extent(axis) / (choice.copies.get(axis, 1) * lanes)
+        traffic[axis] = 0.0
+        for item in loads:
+            size = volume(item.ranges) * item.dtype.itemsize
+            # what stays in the second cache costs little to read again
+            again = rounds if size > target.l2 // 2 else 1 + rounds / 16
+            traffic[axis] += size * (1 if axis in item.ranges else again)
+    outermost = min(axes, key=lambda axis: traffic[axis])
+    if outermost is not axes[0] and traffic[outermost] < 0.9 * traffic[axes[0]]:
+        plan.opts.append(Opt(OptOps.SWAP, outermost.arg.number, axes[0].arg.number))
 
 
 def _has_reuse(body: Body) -> bool:
@@ -219,7 +275,7 @@ def _add_lanes(plan: Plan, axis: UOp, lanes: int, copies: int, kind: OptOps) -> 
     plan.add(OptOps.VECTOR, number, lanes)
 
 
-def _store_copies(stores: Body, vector: UOp, lanes: int, target: Target) -> int:
+def _store_copies(stores: Body, vector: UOp, lanes: int) -> int:
     """Several vectors at once hide latencies, as long as they fit and rounds are left to share."""
     items = [item for item in stores.items if vector in item.ranges]
     weight = sum(item.weight for item in items)
@@ -240,6 +296,39 @@ def _stream_copies(body: Body, vector: UOp, lanes: int, target: Target) -> int:
     ):
         copies //= 2
     return copies
+
+
+def _plan_turn(plan: Plan, stores: Body) -> None:
+    """A transposition runs in small squares, whose lines stay in the first cache."""
+    for item in stores.items:
+        steps = item.steps or {}
+        inner = [axis for axis, step in steps.items() if step == 1]
+        if item.is_store() or not inner:
+            continue
+        for other in stores.items:
+            outer = [axis for axis, step in (other.steps or {}).items() if step == 1]
+            if not other.is_store() or not outer or outer[0] is inner[0]:
+                continue
+            pair = (inner[0], outer[0])
+            if any([axis.src[0].op is not Ops.CONST or extent(axis) < 32 for axis in pair]):
+                continue
+            first, second = [axis.arg.number for axis in sorted(pair, key=stores.own.index)]
+            for number in (first, second):
+                plan.add(OptOps.SPLIT, number, SQUARE)
+            plan.opts.append(Opt(OptOps.SWAP, (*first, 1), (*second, 0)))
+            if stores.weight() <= LIGHT:
+                plan.add(OptOps.UPCAST, (*outer[0].arg.number, 1), 0)
+            return
+
+
+def _plan_fill(plan: Plan, body: Body, choice: Choice) -> None:
+    """Lanes and copies of a row that is computed into fast memory."""
+    if choice.vector is None or choice.vector not in body.own or choice.lanes < 2:
+        return
+    copies = _store_copies(body, choice.vector, choice.lanes)
+    while extent(choice.vector) % (copies * choice.lanes):
+        copies //= 2
+    _add_lanes(plan, choice.vector, choice.lanes, copies, OptOps.UPCAST)
 
 
 def _plan_reduction(plan: Plan, body: Body, choice: Choice, from_outside: bool) -> None:
@@ -288,9 +377,7 @@ def _plan_stages(plan: Plan, body: Body, choice: Choice, vector: UOp) -> None:
     along = choice.copies.get(vector, 1)
     lanes: list[tuple[int, ...]] = [(*number, 1)]
     if along > 1:
-        whole = along * choice.lanes
         lanes = [(*number, 1, 0), (*number, 1, 1)]
-        del whole
     room = SCRATCH_BYTES
     for item in body.items:
         node = item.node
@@ -336,14 +423,30 @@ def share_outputs(ast: UOp, roots: set[int], target: Target) -> UOp:
     shared = [axis for axis in loops if all([axis in ranges for ranges in needs])]
     chosen: list[UOp] = []
     for axis in shared:
-        if chosen and prod(extent(a) for a in chosen) >= ROUNDS_PER_CORE * target.cores:
+        if chosen and _is_even(chosen, target):
             break
         chosen.append(axis)
-    if not chosen or prod(extent(a) for a in chosen) < 2:
-        return ast
     names = [axis.arg.number for axis in chosen]
-    rest = tuple(names[1:]) or None
-    return _try(ast, Opt(OptOps.THREAD, names[0], rest), target)
+    others = [axis for axis in loops if axis not in shared]
+    if others and not _is_even(chosen, target):
+        # a part of an axis that only the reduction depends on: each part stages for itself
+        parts = -(-ROUNDS_PER_CORE * target.cores // volume(chosen))
+        parts = min(parts, extent(others[0]) // 4)
+        if parts > 1:
+            number = others[0].arg.number
+            ast = _try(ast, Opt(OptOps.SPLIT, number, -(-extent(others[0]) // parts)), target)
+            names.append((*number, 0))
+    if not names:
+        return ast
+    return _try(ast, Opt(OptOps.THREAD, names[0], tuple(names[1:]) or None), target)
+
+
+def _is_even(axes: list[UOp], target: Target) -> bool:
+    """Whether the rounds of these axes keep all cores busy to the end."""
+    rounds = volume(axes)
+    if rounds >= ROUNDS_PER_CORE * target.cores:
+        return True
+    return rounds % target.cores == 0
 
 
 __all__ = ["merge_axes", "nests", "optimise", "size_of"]

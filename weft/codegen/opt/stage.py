@@ -7,9 +7,17 @@ Invariant: the staged value does not depend on an axis that it fills, so it is p
 
 from __future__ import annotations
 
-from weft.codegen.opt.axes import fresh_axes, index_const, replace_axes, size_of, with_kind
+from weft.codegen.opt.axes import (
+    fresh_axes,
+    index_const,
+    piece,
+    replace_axes,
+    size_of,
+    with_kind,
+)
 from weft.codegen.opt.opt import OptError
 from weft.codegen.opt.strides import Strides
+from weft.dtype import dtypes
 from weft.uop.args import AxisType, StageArg
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
@@ -27,6 +35,15 @@ def stage(ast: UOp, slot: int, axes: list[UOp]) -> UOp:
     values = _values_of(list(order), slot, axes)
     if not values:
         raise OptError(f"no value read from buffer {slot} depends on all the axes to be filled")
+    if all([size_of(axis) == 1 for axis in axes]):
+        raise OptError("axes of size 1 leave nothing to stage")
+    written = {u.src[0].src[0] for u in order if u.op is Ops.STORE}
+    for value in values:
+        if any([u.op is Ops.LOAD and u.src[0].src[0] in written for u in value.toposort()]):
+            raise OptError("a value that the kernel itself overwrites cannot be staged")
+        lanes = [a for a in value.ranges if a.arg.kind is AxisType.VECTOR and a not in axes]
+        if lanes:
+            raise OptError(f"the staged value has lanes along {lanes[0].arg.number}: fill that too")
     number = sum(u.op is Ops.STAGE for u in order)
     used = sum(_scratch(u) for u in order if u.op is Ops.STAGE)
     changes: dict[UOp, UOp] = {}
@@ -59,7 +76,10 @@ def _values_of(order: list[UOp], slot: int, axes: list[UOp]) -> list[UOp]:
             continue
         value = load
         for node in order:
-            if value in node.src and node.op in GroupOp.Elementwise and node.ranges <= load.ranges:
+            if value not in node.src or node.op not in GroupOp.Elementwise:
+                continue
+            # memory holds numbers of a strong dtype: an index is not one
+            if node.ranges <= load.ranges and node.dtype not in dtypes.weaks:
                 value = node
         found.append(value)
     return list(dict.fromkeys(found))
@@ -68,16 +88,29 @@ def _values_of(order: list[UOp], slot: int, axes: list[UOp]) -> list[UOp]:
 def _staged(ast: UOp, value: UOp, axes: list[UOp], number: int) -> UOp:
     """The STAGE itself: the value over axes of its own."""
     fills = fresh_axes(ast, axes)
-    kinds = {axis: AxisType.LOOP for axis in axes}
     strides = Strides()
     loads = [u for u in value.toposort() if u.op is Ops.LOAD]
+    steps = {axis: {strides.of(u.src[0].src[1]).get(axis, 0) for u in loads} for axis in axes}
+    is_straight = steps[axes[-1]] <= {0, 1}
+    values: dict[UOp, UOp] = {}
+    ended: list[UOp] = []
     for axis in axes:
-        steps = {strides.of(load.src[0].src[1]).get(axis, 0) for load in loads}
-        if axis.arg.kind is AxisType.VECTOR and axis is axes[-1] and steps <= {0, 1}:
-            # a straight copy keeps its lanes; a transposing one is better off without
-            kinds[axis] = AxisType.VECTOR
-        elif axis.arg.kind is AxisType.UPCAST and size_of(axis) <= 16:
-            kinds[axis] = AxisType.UPCAST
-    fresh = {axis: with_kind(fills[axis], kinds[axis]) for axis in axes}
-    copied = replace_axes(value, fresh, {})
-    return UOp(Ops.STAGE, value.dtype, (copied, *fresh.values()), StageArg(number))
+        fill = with_kind(fills[axis], AxisType.LOOP)
+        kind = axis.arg.kind
+        if kind is AxisType.VECTOR and axis is axes[-1] and is_straight:
+            # a straight copy keeps its lanes; a turning one is better off without
+            fill = with_kind(fill, AxisType.VECTOR)
+        elif kind is AxisType.UPCAST and size_of(axis) <= 16 and is_straight:
+            fill = with_kind(fill, AxisType.UPCAST)
+        elif not is_straight and steps[axis] == {1}:
+            # neighbours in memory are read together, so that each line is touched once
+            width = next(n for n in (16, 8, 4, 2, 1) if size_of(axis) % n == 0)
+            tiles = piece(fill, 0, size_of(axis) // width, AxisType.LOOP)
+            item = piece(fill, 1, width, AxisType.UPCAST)
+            values[axis] = tiles * width + item
+            ended += [tiles, item]
+            continue
+        values[axis] = fill
+        ended.append(fill)
+    copied = replace_axes(value, values, {})
+    return UOp(Ops.STAGE, value.dtype, (copied, *ended), StageArg(number))

@@ -59,10 +59,10 @@ class Item:
 
 @dataclass(eq=False)
 class Body:
-    """The innermost part of a loop: reductions over the same axes, or the stores."""
+    """The innermost part of a loop: reductions over the same axes, a fill, or the stores."""
 
     closers: list[UOp]
-    own: tuple[UOp, ...]  # reduce axes, or the output axes of the stores
+    own: tuple[UOp, ...]  # the axes that end there
     around: tuple[UOp, ...]  # output axes whose loops it runs inside of, outermost first
     items: list[Item] = field(default_factory=list)
 
@@ -71,9 +71,13 @@ class Body:
         return self.closers[0].op is Ops.REDUCE
 
     @property
+    def is_fill(self) -> bool:
+        return self.closers[0].op is Ops.STAGE
+
+    @property
     def axes(self) -> tuple[UOp, ...]:
         """Every axis that makes it run again."""
-        return self.around + self.own if self.is_reduction else self.own
+        return self.own if self.closers[0].op is Ops.STORE else self.around + self.own
 
     def weight(self) -> float:
         return sum(item.weight for item in self.items)
@@ -111,7 +115,7 @@ class Nest:
     def _find_bodies(self) -> None:
         groups: dict[tuple[UOp, ...], list[UOp]] = {}
         for node in self.order:
-            if node.op is Ops.REDUCE:
+            if node.op in (Ops.REDUCE, Ops.STAGE):
                 groups.setdefault(closed_axes(node), []).append(node)
         for own, closers in groups.items():
             needed = frozenset().union(*[closer.src[0].ranges for closer in closers])
@@ -149,9 +153,10 @@ class Nest:
             masked = place.src[2].ranges if len(place.src) > 2 else frozenset()
             weight = 1.0 if not masked else 1.5
             return Item(ranges, weight, place.dtype, self.strides.of(place.src[1]), node, masked)
-        if node.op is Ops.REDUCE:
+        if node.op in (Ops.REDUCE, Ops.STAGE):
             ranges = node.src[0].ranges | set(closed_axes(node))
-            return Item(ranges, WEIGHTS.get(node.arg, 1.0), node.dtype)
+            weight = WEIGHTS.get(node.arg, 1.0) if node.op is Ops.REDUCE else 1.0
+            return Item(ranges, weight, node.dtype)
         if node.op not in GroupOp.Elementwise or fused:
             return None
         if node.dtype is dtypes.weakint or node.src[-1].dtype is dtypes.weakint:
@@ -187,7 +192,7 @@ def item_cost(body: Body, item: Item, choice: Choice) -> tuple[float, float]:
     """
     depended = [i for i, axis in enumerate(body.axes) if axis in item.ranges]
     last = max(depended, default=-1)
-    if body.is_reduction:
+    if body.axes is not body.own:
         last = max(last, len(body.around) - 1)
     loops = body.axes[: last + 1]
     rounds = float(volume(loops))

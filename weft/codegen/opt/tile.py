@@ -91,6 +91,11 @@ class _Search:
             for item in body.items
             if item.node is not None and item.node.op is Ops.LOAD
         ]
+        self.panels = sum(
+            panel_bytes([axis for axis in body.own if axis in item.ranges], plain.lanes, item)
+            for item in body.items
+            if item.node in plain.staged
+        )
         heavy = [item for item in body.items if item.steps is None and item.weight > 1]
         self.passing = min(4, sum(_meets(item, plain.vector) for item in heavy))
         self.weight = max(body.weight(), 1.0)
@@ -124,6 +129,8 @@ class _Search:
         """Accumulators, the operand that several of them use, one that passes by: in registers."""
         accumulators = counts[0] * counts[1] * counts[2] * len(self.body.closers)
         staying = min((_product(counts, meets) for meets in self.loads), default=0)
+        if self.panels * counts[0] > SCRATCH_BYTES:
+            return False
         return accumulators + staying + 1 + self.passing <= self.room
 
     def cost(self, counts: tuple[int, int, int]) -> float:
@@ -187,8 +194,11 @@ def _reused_axes(body: Body, vector: UOp | None) -> tuple[UOp | None, UOp | None
             saved.append((weight, position, axis))
     saved.sort(key=lambda entry: (-entry[0], -entry[1]))
     axes: list[UOp | None] = [entry[2] for entry in saved]
-    # lanes along an output reuse loads by themselves; along the reduction two axes are needed
-    wanted = 2 if vector is None or vector in body.own else 1
+    # lanes along an output reuse loads by themselves; along the reduction two axes are needed,
+    # and where the first is short
+    wanted = 1
+    if vector is None or vector in body.own or (saved and extent(saved[0][2]) < MOST_ROWS):
+        wanted = 2
     axes = [*axes[:wanted], None, None]
     return axes[0], axes[1]
 

@@ -62,4 +62,4 @@ def clauses(condition: UOp, op: Ops = Ops.AND) -> list[UOp]:
 
 def is_number(node: UOp, number: int) -> bool:
     """Whether it is the constant `number`; a float zero must be the positive one."""
-    return node.op is Ops.CONST and bool(node.arg == number) and str(node.arg)[:1] != "-"
+    return node.op is Ops.CONST and node is UOp.const(node.dtype, number)

@@ -1,0 +1,134 @@
+"""The heuristic keeps the meaning of every kernel on every kind of target, and chooses what it is known to need."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from test.codegen.kernel_builder import Axes, kernel, load, params
+from test.codegen.opt.kernels import KERNELS, run_for, run_plain
+from weft.codegen.opt.heuristic import optimise
+from weft.codegen.opt.opt import Opt, OptOps
+from weft.codegen.pipeline import lower
+from weft.dtype import dtypes
+from weft.knobs import Context
+from weft.renderer.base import Target
+from weft.renderer.llvmir import LLVMRenderer
+from weft.uop.args import AxisType
+from weft.uop.node import UOp
+from weft.uop.opset import Ops
+
+TARGETS = [
+    Target("narrow", cores=1, vector_bytes=16, vector_registers=16),
+    Target("usual", cores=4, vector_bytes=32, vector_registers=16, has_threads=True, has_fma=True),
+    Target("wide", cores=2, vector_bytes=64, vector_registers=32, has_threads=True, has_fma=True),
+]
+WIDE = TARGETS[2]
+
+
+@pytest.mark.parametrize("seed", range(144))
+def test_optimised_kernels_compute_the_same(seed: int) -> None:
+    pick = random.Random(seed)
+    ast, arrays = KERNELS[seed % len(KERNELS)](pick, pick.choice([6, 18, 40]))
+    expected = run_plain(ast, arrays)
+    found = run_for(ast, arrays, TARGETS[seed % len(TARGETS)])
+    for left, right in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+def applied(ast: UOp, target: Target = WIDE) -> list[Opt]:
+    return list(optimise(ast, target).arg.applied)
+
+
+def product(m: int, n: int, k: int, right_turned: bool = False) -> UOp:
+    out, x, y = params(*[np.empty(size, np.float32) for size in (m * n, m * k, k * n)])
+    a = Axes()
+    i, j, r = a.loop(m), a.loop(n), a.reduce(k)
+    right = j * k + r if right_turned else r * n + j
+    total = (load(x, i * k + r) * load(y, right)).reduce(Ops.ADD, r)
+    return kernel(out.index(i * n + j).store(total, i, j))
+
+
+def axes_of(ast: UOp, kind: AxisType) -> list[int]:
+    found = sorted({u for u in ast.toposort() if u.op is Ops.RANGE}, key=lambda u: u.arg.number)
+    return [u.src[0].arg for u in found if u.arg.kind is kind]
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_register_tile_of_a_product_fits(target: Target, turned: bool) -> None:
+    ast = optimise(product(512, 512, 512, turned), target)
+    rows_and_vectors = [
+        u.src[0].arg
+        for u in {u for store in ast.src for u in store.src[2:]}
+        if u.arg.kind is AxisType.UPCAST
+    ]
+    accumulators = int(np.prod(rows_and_vectors))
+    assert target.vector_registers // 2 <= accumulators < target.vector_registers
+    assert axes_of(ast, AxisType.VECTOR)[0] == target.vector_bytes // 4
+
+
+def test_a_turned_operand_is_packed_if_it_is_read_often() -> None:
+    assert [o.op for o in applied(product(512, 512, 512, True)) if o.op is OptOps.STAGE]
+    # a few rows: both operands are read along the reduction
+    few = applied(product(4, 512, 512, True))
+    assert Opt(OptOps.VECTOR, (2,), 16) in few
+    assert not [o for o in few if o.op is OptOps.STAGE]
+
+
+def test_scratch_stays_small() -> None:
+    for k in (256, 4096, 100_000):
+        ast = optimise(product(512, 512, k), WIDE)
+        for stage in (u for u in ast.toposort() if u.op is Ops.STAGE):
+            assert np.prod([axis.src[0].arg for axis in stage.src[1:]]) * 4 <= 512 << 10
+
+
+def test_elementwise_is_flat_and_shared() -> None:
+    out, x = params(np.empty(1 << 20, np.float32), np.empty(1 << 20, np.float32))
+    a = Axes()
+    i, j = a.loop(1 << 10), a.loop(1 << 10)
+    at = i * (1 << 10) + j
+    ast = optimise(kernel(out.index(at).store(load(x, at) * 2.0, i, j)), WIDE)
+    assert [axis.arg.kind for axis in ast.src[0].src[2:]] == [
+        AxisType.THREAD,
+        AxisType.UPCAST,
+        AxisType.VECTOR,
+    ]
+
+
+def test_small_kernels_stay_on_one_core() -> None:
+    out, x = params(np.empty(512, np.float32), np.empty(512, np.float32))
+    i = Axes().loop(512)
+    assert not axes_of(optimise(kernel(out.index(i).store(load(x, i), i)), WIDE), AxisType.THREAD)
+
+
+def test_long_sums_have_two_levels() -> None:
+    out, x = params(np.empty(1, np.float32), np.empty(1 << 24, np.float32))
+    r = Axes().reduce(1 << 24)
+    total = load(x, r).reduce(Ops.ADD, r)
+    opts = applied(kernel(out.index(UOp.const(dtypes.weakint, 0)).store(total)))
+    assert OptOps.BLOCK in [o.op for o in opts]
+
+
+def test_run_time_sizes_stay_loops() -> None:
+    n = UOp.variable("n", 1, 1 << 20)
+    out, x = params(np.empty(1 << 20, np.float32), np.empty(1 << 20, np.float32))
+    a = Axes()
+    i, r = a.loop(n), a.reduce(n)
+    ast = kernel(out.index(i).store(load(x, i) + load(x, r).reduce(Ops.ADD, r), i))
+    assert applied(ast) == []
+
+
+def test_a_target_without_vectors_gets_the_plain_kernel() -> None:
+    ast = product(64, 64, 64)
+    assert optimise(ast, Target(vector_bytes=0)) is ast
+
+
+@pytest.mark.parametrize("seed", range(18))
+def test_programs_stay_small(seed: int) -> None:
+    ast, _ = KERNELS[seed](random.Random(seed), 300)
+    with Context(SPEC=0):
+        program = lower(ast, LLVMRenderer(WIDE))
+    assert len(program.uops) < 2000
