@@ -1,4 +1,4 @@
-"""Host data into the graph: numbers, lists, bytes and arrays become UOps.
+"""Host data into the graph: numbers, lists, bytes, arrays and files become UOps.
 
 In: Python objects. Out: a UOp for each, constants for bare numbers, BUFFERs for data.
 Sits between storage and Tensor, which calls `from_host` for what it is given.

@@ -25,7 +25,7 @@ from weft.engine.cell import Cell
 from weft.engine.programs import runner_for
 from weft.engine.schedule import Memory, Prepared, Request, Step, default_device, prepare_schedule
 from weft.engine.storage import buffer_of
-from weft.helpers import GlobalCounters, colored, time_to_str
+from weft.helpers import GlobalCounters, colored, disable_gc, time_to_str
 from weft.knobs import DEBUG
 from weft.schedule.pipeline import Item, make_schedule
 from weft.schedule.place import storage_of, written_state
@@ -55,7 +55,8 @@ def realize_cells(cells: Iterable[Cell], live: Iterable[Cell] = ()) -> None:
         values = [cell.value for cell in wanted]
         device = default_device(values)
         started = time.perf_counter()
-        prepared, request, hit = prepare_schedule(sink, device)
+        with disable_gc():
+            prepared, request, hit = prepare_schedule(sink, device)
         if DEBUG >= 1:
             _say_scheduled(prepared, hit, time.perf_counter() - started)
         results = execute(prepared, request)

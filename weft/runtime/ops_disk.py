@@ -217,14 +217,15 @@ class DiskDevice(BaseDevice):
 
     def __init__(self, name: str) -> None:
         path = name.partition(":")[2]
-        if not path:
-            raise DeviceError(f"{name} is no device without a file: write for example DISK:/a/file")
+        if not path or path.isdigit():
+            # A number would be a count of devices, as in CPU:1.
+            example = f"./{path}" if path else "/a/file"
+            raise DeviceError(f"{name} names no file: write for example DISK:{example}")
         # Where the path leads is decided once, whatever becomes of the current folder.
-        self.path = os.path.abspath(os.path.expanduser(path))
-        super().__init__(name, DiskAllocator(name, self.path))
+        self.path = os.path.abspath(path)
+        super().__init__(name, DiskAllocator(name, self.path), None, self._refuse_to_render)
 
-    @property
-    def renderer(self) -> Any:
+    def _refuse_to_render(self) -> Any:
         raise DeviceError(
             f'{self.name} only stores and computes nothing; move the Tensor first: x.to("CPU")'
         )

@@ -343,7 +343,8 @@ _ROWS = (
         Shape.NONE,
         Typing.VOID,
         "(place, value, RANGE...): in kernels place is an INDEX and the ranges are closed; "
-        "in tensor graphs place is a view of a BUFFER",
+        "in tensor graphs place is a view of a BUFFER, also through a GATHER, and arg may be an "
+        "op that combines the value with what is there, one after another",
         "invalid index: nothing is written",
     ),
     OpRow(Ops.REDUCE, (1, None), Shape.SCALAR, Typing.SAME, "(value, RANGE...) with the op in arg"),

@@ -81,7 +81,7 @@ def check_tensor_store(node: UOp) -> Complaint:
         return None
     place, value = node.src[0], node.src[1]
     base = place
-    while base.op in GroupOp.View or base.op in (Ops.AFTER, Ops.BITCAST):
+    while base.op in GroupOp.View or base.op in (Ops.AFTER, Ops.BITCAST, Ops.GATHER):
         base = base.src[0]
     if base.op is not Ops.BUFFER:
         return f"STORE writes to a view of a BUFFER, found {base.op.name}"

@@ -176,6 +176,10 @@ ARGS: dict[Ops, tuple[str, Callable[[Any], bool]]] = {
     Ops.RANGE: ("RangeArg", _is_range),
     Ops.SPECIAL: ("a name", lambda arg: isinstance(arg, str)),
     Ops.REDUCE: ("a reduce op", lambda arg: arg in GroupOp.Reduce),
+    Ops.STORE: (
+        "None or the reduce op that combines with what is there",
+        lambda arg: arg is None or arg in GroupOp.Reduce,
+    ),
     Ops.STAGE: ("StageArg", lambda arg: isinstance(arg, StageArg)),
     Ops.LOCAL: ("LocalArg", lambda arg: isinstance(arg, LocalArg) and _is_int(arg.size, 0)),
     Ops.ACC: ("a number of its own", lambda arg: _is_int(arg, 0)),

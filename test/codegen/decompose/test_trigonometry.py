@@ -79,10 +79,10 @@ def test_other_renderers(dtype: DType) -> None:
     interpret(alu(Ops.SIN), [x[:300].copy()], [dtype])
 
 
-def test_bounds_remove_the_large_reduction() -> None:
-    """An angle that is known to be small needs no bits of 2/pi."""
-    small = UOp.variable("n", 0, 100).cast(dtypes.int32).cast(f32)
-    unknown = UOp.param(0, f32, 1).index(UOp.const(dtypes.weakint, 0)).load()
+@both
+def test_bounds_remove_the_large_reduction(dtype: DType) -> None:
+    """An angle that is known to be small needs few bits of 2/pi."""
+    small = UOp.variable("n", 0, 100, dtypes.int32).cast(dtype)
+    unknown = UOp.param(0, dtype, 1).index(UOp.const(dtypes.weakint, 0)).load()
     sizes = [len(decompose(x.alu(Ops.SIN), PLAIN).toposort()) for x in (small, unknown)]
-    if small.vmax == 100:
-        assert sizes[0] * 2 < sizes[1]
+    assert sizes[0] + 30 < sizes[1]

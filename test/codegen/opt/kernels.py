@@ -1,6 +1,8 @@
-"""Kernels of every shape that the optimiser knows, with exact data: sums of small whole numbers do not round.
+"""Kernels of every shape that the optimiser knows, with exact data: sums of small whole numbers do
+not round.
 
-In: a source of random sizes. Out: a kernel AST and its arrays, the outputs first. Shared by the optimiser's tests.
+In: a source of random sizes. Out: a kernel AST and its arrays, the outputs first. Shared by the
+optimiser's tests.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ def bias(pick: random.Random, big: int) -> Case:
     out, x, y = params(*arrays)
     a = Axes()
     i, j = a.loop(rows), a.loop(columns)
-    return kernel(out.index(i * columns + j).store(load(x, i * columns + j) * load(y, j), i, j)), arrays
+    return kernel(
+        out.index(i * columns + j).store(load(x, i * columns + j) * load(y, j), i, j)
+    ), arrays
 
 
 def transpose(pick: random.Random, big: int) -> Case:
@@ -69,7 +73,9 @@ def in_place(pick: random.Random, big: int) -> Case:
     weight, moment, grad = params(*arrays)
     i = Axes().loop(size)
     new = load(moment, i) + load(grad, i) * 2.0
-    return kernel(moment.index(i).store(new, i), weight.index(i).store(load(weight, i) - new, i)), arrays
+    return kernel(
+        moment.index(i).store(new, i), weight.index(i).store(load(weight, i) - new, i)
+    ), arrays
 
 
 def positions(pick: random.Random, big: int) -> Case:
@@ -258,9 +264,7 @@ def run_plain(ast: UOp, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     return run_for(ast, arrays, None)
 
 
-def run_for(
-    ast: UOp, arrays: Sequence[np.ndarray], target: Target | None
-) -> list[np.ndarray]:
+def run_for(ast: UOp, arrays: Sequence[np.ndarray], target: Target | None) -> list[np.ndarray]:
     """What the arrays hold after the kernel, optimised for a target unless that is None."""
     copies = [array.copy() for array in arrays]
     with Context(SPEC=2, NOOPT=0 if target else 1):

@@ -1,4 +1,6 @@
-"""Every action keeps the meaning of a kernel, alone and in random company; what is illegal is refused."""
+"""Every action keeps the meaning of a kernel, alone and in random company; what is illegal is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -175,6 +177,7 @@ REFUSED = [
     (Opt(OptOps.SPLIT, (0,)), "needs a size"),
     (Opt(OptOps.BLOCK, (0,), 2), "is not reduced"),
     (Opt(OptOps.BLOCK, (1,), 50), "no blocks of 50"),
+    (Opt(OptOps.BLOCK, (1,), 8), "no second level"),
     (Opt(OptOps.PADTO, (1,), 2), "needs no padding"),
     (Opt(OptOps.THREAD, (0,)), "no threads"),
     (Opt(OptOps.LOCAL, (0,), 3), "no groups"),

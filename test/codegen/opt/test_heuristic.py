@@ -1,4 +1,6 @@
-"""The heuristic keeps the meaning of every kernel on every kind of target, and chooses what it is known to need."""
+"""The heuristic keeps the meaning of every kernel on every kind of target, and chooses what it is
+known to need.
+"""
 
 from __future__ import annotations
 

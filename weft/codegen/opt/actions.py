@@ -1,9 +1,11 @@
 """Actions: what may be done to the axes of a kernel, each legal or refused.
 
-In: a kernel AST and an axis of it. Out: a kernel AST that computes the same. `apply_opt` applies an Opt by name; the
-heuristic and the search use nothing else. Sits between the axes' helpers and the heuristic.
-Invariant: meaning never changes. Where a size does not divide, the last tile of outputs starts earlier and overlaps
-(only if the kernel reads no buffer that it writes), else a rest is computed apart; never a mask in the hot body.
+In: a kernel AST and an axis of it. Out: a kernel AST that computes the same. `apply_opt` applies
+an Opt by name; the heuristic and the search use nothing else. Sits between the axes' helpers and
+the heuristic.
+Invariant: meaning never changes. Where a size does not divide, the last tile of outputs starts
+earlier and overlaps (only if the kernel reads no buffer that it writes), else a rest is computed
+apart; never a mask in the hot body.
 """
 
 from __future__ import annotations
@@ -20,7 +22,6 @@ from weft.codegen.opt.axes import (
     is_reduced,
     piece,
     replace_axes,
-    retype,
     size_of,
     with_kind,
 )
@@ -42,7 +43,7 @@ def split(ast: UOp, axis: UOp, size: int, inner: AxisType, outer: AxisType | Non
     divides       STORE(p[r], r: 12) by 4 -> STORE(p[o*4 + i], o: 3, i: 4)
     output        STORE(p[r], r: 10) by 4 -> STORE(p[min(o*4, 6) + i], o: 3, i: 4)
     in place      STORE(p[r], p[r]+1, r: 10) by 4 -> two STOREs, p[o*4 + i] and p[8 + t], t: 2
-    reduction     REDUCE(x[r], r: 10) by 4 -> REDUCE(x[o*4 + i], o: 2, i: 4) + REDUCE(x[8 + t], t: 2)
+    reduction     REDUCE(x[r], r: 10) by 4 -> REDUCE(x[o*4 + i], o, i) + REDUCE(x[8 + t], t: 2)
     """
     total = size_of(axis)
     if not 1 <= size <= total:
@@ -132,14 +133,14 @@ def _wanted_size(axis: UOp, size: int | None) -> int:
 
 
 def upcast(ast: UOp, axis: UOp, size: int | None = None) -> UOp:
-    """Part of an output axis in registers: STORE(p[r], r) by 4 -> STORE(p[o*4 + i], o, i UPCAST)."""
+    """Part of an output axis in registers: STORE(p[r], r) -> STORE(p[o*4 + i], o, i UPCAST)."""
     if is_reduced(ast, axis):
         raise OptError(f"axis {axis.arg.number} is reduced: unroll it, only outputs are upcast")
     return split(ast, axis, _wanted_size(axis, size), AxisType.UPCAST)
 
 
 def unroll(ast: UOp, axis: UOp, size: int | None = None) -> UOp:
-    """Part of a reduce axis written out, an accumulator for each: REDUCE(x, r) -> (x, o, i UNROLL)."""
+    """Part of a reduce axis, an accumulator for each: REDUCE(x, r) -> REDUCE(x, o, i UNROLL)."""
     if not is_reduced(ast, axis):
         raise OptError(f"axis {axis.arg.number} is an output: upcast it, only reductions unroll")
     return split(ast, axis, _wanted_size(axis, size), AxisType.UNROLL)
@@ -224,30 +225,34 @@ def merge(ast: UOp, axis: UOp, other: UOp) -> UOp:
         )
     if axis.arg.kind is not other.arg.kind:
         raise OptError(f"axes of kinds {axis.arg.kind.name} and {other.arg.kind.name} stay apart")
-    whole = UOp(
-        Ops.RANGE, axis.dtype, (index_const(size_of(axis) * size_of(other)),), axis.arg
-    )
+    whole = UOp(Ops.RANGE, axis.dtype, (index_const(size_of(axis) * size_of(other)),), axis.arg)
     return replace_axes(ast, {axis: index_const(0), other: whole}, {axis: (), other: (whole,)})
 
 
 def block(ast: UOp, axis: UOp, size: int) -> UOp:
     """A long reduction in two levels, so that rounding errors do not pile up.
 
-    REDUCE(x[r], r, s) by 1024 -> REDUCE(REDUCE(x[o*1024 + i], i), o, s)
+    REDUCE(x[q, r, s], q, r, s) by 64 of r -> REDUCE(REDUCE(x[q, o*64 + i, s], i, s), q, o)
     """
     reduces = closers_of(ast, axis)
     total = size_of(axis)
     if any([reduce.op is not Ops.REDUCE for reduce in reduces]):
         raise OptError(f"axis {axis.arg.number} is not reduced")
-    if not 1 < size < total:
+    if axis.arg.kind is not AxisType.REDUCE or not 1 < size <= total:
         raise OptError(f"axis {axis.arg.number} of size {total} has no blocks of {size}")
-    numbers = (axis.arg.number + (0,), axis.arg.number + (1,))
-    ast = split(ast, axis, size, axis.arg.kind)
-    tiles, items = find_axis(ast, numbers[0]), find_axis(ast, numbers[1])
+    items = axis
+    if size < total:
+        ast = split(ast, axis, size, axis.arg.kind)
+        items = find_axis(ast, (*axis.arg.number, 1))
     changes = {}
     for reduce in closers_of(ast, items):
-        outer = [a for a in closed_axes(reduce) if a is not items]
-        changes[reduce] = reduce.src[0].reduce(reduce.arg, items).reduce(reduce.arg, *outer)
+        ended = closed_axes(reduce)
+        after = ended[ended.index(items) :]
+        inner = [a for a in after if a.arg.kind is AxisType.REDUCE]
+        outer = [a for a in ended if a not in inner]
+        if not outer:
+            raise OptError("a reduction that is all one block has no second level")
+        changes[reduce] = reduce.src[0].reduce(reduce.arg, *inner).reduce(reduce.arg, *outer)
     return ast.substitute(changes)
 
 
@@ -297,7 +302,7 @@ def thread(ast: UOp, axes: list[UOp], target: Target) -> UOp:
 
 # ------------------------------------------------------------ groups of threads
 def local(ast: UOp, axis: UOp, size: int, target: Target) -> UOp:
-    """Part of an output axis over the threads of a group: STORE(p[r], r) -> (p[o*8 + i], o, i LOCAL)."""
+    """Part of an output axis over a group: STORE(p[r], r) -> STORE(p[o*8 + i], o, i LOCAL)."""
     if not target.has_local:
         raise OptError(f"target {target.name} has no groups of threads")
     if is_reduced(ast, axis):
@@ -306,7 +311,7 @@ def local(ast: UOp, axis: UOp, size: int, target: Target) -> UOp:
 
 
 def group(ast: UOp, axis: UOp, size: int, target: Target) -> UOp:
-    """Part of a reduce axis over the threads of a group: REDUCE(x, r) -> (x, o, i GROUP_REDUCE)."""
+    """Part of a reduce axis over a group: REDUCE(x, r) -> REDUCE(x, o, i GROUP_REDUCE)."""
     if not target.has_local:
         raise OptError(f"target {target.name} has no groups of threads")
     if not is_reduced(ast, axis):

@@ -1,8 +1,9 @@
 """Axes of a kernel: find them, see who ends them, put others in their place.
 
-In: a kernel AST. Out: facts about its RANGEs, and the kernel with axes replaced. Sits under the actions, which are
-all made of `replace_axes`.
-Invariant: an axis is replaced at once in every expression and in every closer (STORE, REDUCE, STAGE) that ends it.
+In: a kernel AST. Out: facts about its RANGEs, and the kernel with axes replaced. Sits under the
+actions, which are all made of `replace_axes`.
+Invariant: an axis is replaced at once in every expression and in every closer (STORE, REDUCE,
+STAGE) that ends it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from weft.uop.args import AxisType, RangeArg
 from weft.uop.node import CLOSES, UOp
 from weft.uop.opset import Ops
 
-OUTPUT_KINDS = (AxisType.LOOP, AxisType.THREAD, AxisType.UPCAST, AxisType.VECTOR)
 LOOP_KINDS = (AxisType.LOOP, AxisType.REDUCE)
 
 
@@ -114,14 +114,8 @@ def replace_axes(
     return done[root]
 
 
-def retype(ast: UOp, axis: UOp, kind: AxisType) -> UOp:
-    """The kernel with the whole axis run in another way."""
-    new = with_kind(axis, kind)
-    return replace_axes(ast, {axis: new}, {axis: (new,)})
-
-
 def fold_index(node: UOp) -> UOp:
-    """Sums and products of an index with a constant, made plain: 0*5 + x is x, (x + 1) + 2 is x + 3."""
+    """Index sums and products with constants, made plain: 0*5 + x is x, (x + 1) + 2 is x + 3."""
     if node.dtype is not dtypes.weakint or node.op not in (Ops.ADD, Ops.MUL):
         return node
     x, y = node.src

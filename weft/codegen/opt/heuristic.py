@@ -1,12 +1,14 @@
 """Heuristic: which actions make a kernel fast on a target, with no flags and in a few milliseconds.
 
-In: a kernel AST and the target's facts. Out: the kernel with its axes split, typed and staged; the actions are recorded
-in its KernelInfo. Sits above actions and cost model; codegen's pipeline calls `optimise`.
-Invariant: everything is done by actions, each legal by itself, so a poor choice costs time and never a wrong result.
+In: a kernel AST and the target's facts. Out: the kernel with its axes split, typed and staged;
+the actions are recorded in its KernelInfo. Sits above actions and cost model; codegen's pipeline
+calls `optimise`.
+Invariant: everything is done by actions, each legal by itself, so a poor choice costs time and
+never a wrong result.
 
-A kernel is a few nests, a nest a few bodies (its reductions, its stores). For each body the lanes come from the axis
-that makes its accesses neighbours in memory, the copies in registers from the tile search, threads from the outermost
-axes that all bodies share.
+A kernel is a few nests, a nest a few bodies (its reductions, its stores). For each body the lanes
+come from the axis that makes its accesses neighbours in memory, the copies in registers from the
+tile search, threads from the outermost axes that all bodies share.
 """
 
 from __future__ import annotations
@@ -341,24 +343,32 @@ def _plan_reduction(plan: Plan, body: Body, choice: Choice, from_outside: bool) 
             for axis in body.own:
                 plan.add(OptOps.UNROLL, axis.arg.number, 0)
             return
-    chain = terms
-    loop = body.own[0].arg.number
+    loops = [(axis.arg.number, extent(axis)) for axis in body.own]
     if not from_outside and choice.vector is not None:
         axis, lanes = choice.vector, choice.lanes
-        number = axis.arg.number
-        plan.add(OptOps.VECTOR, number, lanes)
-        rounds = extent(axis) // lanes
-        chain //= lanes
-        unroll = _unroll_count(body, choice, rounds, outer_copies)
-        if rounds > 1 and unroll > 1:
-            plan.add(OptOps.UNROLL, (*number, 0), unroll)
-            chain //= unroll
-        if axis is body.own[0]:
-            loop = number if rounds == 1 else (*number, 0)
-            loop = (*loop, 0) if rounds > 1 and 1 < unroll < rounds else loop
+        place = body.own.index(axis)
+        plan.add(OptOps.VECTOR, axis.arg.number, lanes)
+        loops[place] = ((*axis.arg.number, 0), extent(axis) // lanes)
+        unroll = _unroll_count(body, choice, loops[place][1], outer_copies)
+        if unroll > 1:
+            number, rounds = loops[place]
+            plan.add(OptOps.UNROLL, number, unroll)
+            loops[place] = ((*number, 0), rounds // unroll)
     rounded = body.closers[0].dtype in dtypes.floats and body.closers[0].arg is Ops.ADD
-    if chain > 4 * BLOCK and rounded and outer_copies <= 4:
-        plan.add(OptOps.BLOCK, loop, BLOCK)
+    if rounded and outer_copies <= 4:
+        _plan_blocks(plan, [loop for loop in loops if loop[1] > 1])
+
+
+def _plan_blocks(plan: Plan, loops: list[tuple[tuple[int, ...], int]]) -> None:
+    """Two levels of sums, if one would have so many terms that their errors pile up."""
+    if prod(size for _, size in loops) <= 4 * BLOCK:
+        return
+    inner = 1
+    for number, size in reversed(loops):
+        if inner * size >= BLOCK:
+            plan.add(OptOps.BLOCK, number, min(size, max(2, BLOCK // inner)))
+            return
+        inner *= size
 
 
 def _unroll_count(body: Body, choice: Choice, rounds: int, outer_copies: int) -> int:

@@ -1,8 +1,10 @@
 """Keep: a row of costly values that several loops compute, computed once into fast memory.
 
-In: a kernel AST and a reduce axis. Out: the kernel in which the value over that axis is a STAGE that all of the loops
-read. One of the actions, in a file of its own: the exponentials of a softmax serve its sum and its outputs.
-Invariant: what is replaced is the same expression up to the name of the axis, so every reader sees its own element.
+In: a kernel AST and a reduce axis. Out: the kernel in which the value over that axis is a STAGE
+that all of the loops read. One of the actions, in a file of its own: the exponentials of a
+softmax serve its sum and its outputs.
+Invariant: what is replaced is the same expression up to the name of the axis, so every reader
+sees its own element.
 """
 
 from __future__ import annotations

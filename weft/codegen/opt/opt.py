@@ -1,7 +1,8 @@
 """Opt: one optimisation of a kernel as a value that can be named, stored and applied again.
 
-In: nothing. Out: `OptOps` (which action), `Opt` (action, axis, argument) and `OptError` (a refusal).
-First file of the optimiser; the search keeps lists of these, and a kernel carries those applied to it.
+In: nothing. Out: `OptOps` (which action), `Opt` (action, axis, argument) and `OptError` (a
+refusal). First file of the optimiser; the search keeps lists of these, and a kernel carries those
+applied to it.
 Invariant: an Opt holds plain values only, so it is hashable and can be written to a cache.
 """
 

@@ -1,8 +1,10 @@
 """Stage: a value of a kernel computed once into fast memory and read from there.
 
-In: a kernel AST, the slot of a buffer, the axes that the copy covers. Out: the kernel in which that buffer's value is a
-STAGE. One of the actions, in a file of its own: packing a matmul operand, transposing it, keeping a row.
-Invariant: the staged value does not depend on an axis that it fills, so it is placed where its other axes are open.
+In: a kernel AST, the slot of a buffer, the axes that the copy covers. Out: the kernel in which
+that buffer's value is a STAGE. One of the actions, in a file of its own: packing a matmul
+operand, transposing it, keeping a row.
+Invariant: the staged value does not depend on an axis that it fills, so it is placed where its
+other axes are open.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ SCRATCH_BYTES = 512 << 10
 
 
 def stage(ast: UOp, slot: int, axes: list[UOp]) -> UOp:
-    """The values read from a buffer, over some axes, copied to fast memory in the order of the axes.
+    """The values read from a buffer over some axes, in fast memory in the order of the axes.
 
     x[k, o*16 + n] * ...  by (k, n)  ->  STAGE(x[j, o*16 + m], j, m)[k*16 + n] * ...
     """
@@ -51,7 +53,9 @@ def stage(ast: UOp, slot: int, axes: list[UOp]) -> UOp:
         staged = _staged(ast, value, axes, number + len(changes))
         used += _scratch(staged)
         if used > SCRATCH_BYTES:
-            raise OptError(f"staging needs {used} bytes of scratch, at most {SCRATCH_BYTES} are given")
+            raise OptError(
+                f"staging needs {used} bytes of scratch, at most {SCRATCH_BYTES} are given"
+            )
         position = index_const(0)
         for axis in axes:
             position = position * size_of(axis) + axis

@@ -1,9 +1,10 @@
 """Strides: how an index moves with each axis.
 
-In: index expressions over RANGEs. Out: for each axis in them the step of the index when the axis moves by one, or None
-where there is no single step. Sits under the heuristic, which judges by it what is a vector and what a gather.
-Invariant: a step that is not None holds for every value of all axes; with `lanes` it holds inside every aligned group
-of that many neighbours.
+In: index expressions over RANGEs. Out: for each axis in them the step of the index when the axis
+moves by one, or None where there is no single step. Sits under the heuristic, which judges by it
+what is a vector and what a gather.
+Invariant: a step that is not None holds for every value of all axes; with `lanes` it holds inside
+every aligned group of that many neighbours.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class Strides:
         return Form(dict.fromkeys(node.ranges), None)
 
     def _inside_lanes(self, node: UOp, form: Form) -> Steps:
-        """(16*i + j) % 64 moves by 1 with j, and (16*i + j) // 64 not at all, in aligned sixteens."""
+        """In aligned sixteens (16*i + j) % 64 moves by 1 with j, (16*i + j) // 64 not at all."""
         result: Steps = dict.fromkeys(node.ranges)
         if form.offset is None:
             return result

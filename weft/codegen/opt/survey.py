@@ -1,8 +1,8 @@
 """Survey: what a nest of a kernel does in each of its loops, in numbers.
 
-In: the STOREs of one nest. Out: its bodies (each group of reductions that share a loop, and the stores), each with the
-loads, stores and arithmetic that run in it, and what they cost with given lanes and register tiles. Sits under the
-heuristic, which compares choices by these costs.
+In: the STOREs of one nest. Out: its bodies (each group of reductions that share a loop, and the
+stores), each with the loads, stores and arithmetic that run in it, and what they cost with given
+lanes and register tiles. Sits under the heuristic, which compares choices by these costs.
 Invariant: costs are in vector instructions; only their ratios mean anything.
 """
 
@@ -98,7 +98,7 @@ def volume(axes: Iterable[UOp]) -> int:
 
 
 class Nest:
-    """The bodies of one nest, reductions first (inner ones before those around them), stores last."""
+    """The bodies of one nest: reductions, inner ones before those around them; stores last."""
 
     def __init__(self, stores: list[UOp], lanes: int) -> None:
         self.stores = stores

@@ -1,8 +1,9 @@
 """Tile: how a body is best kept in registers, found by a small search over the cost model.
 
-In: a body of a nest, the axis whose lanes it uses, the target. Out: a `Choice` (copies of axes in registers, loads to
-stage) and its cost. Sits between the survey and the heuristic.
-Invariant: registers are counted, never hoped for: accumulators, the operands that stay, and one that passes by.
+In: a body of a nest, the axis whose lanes it uses, the target. Out: a `Choice` (copies of axes in
+registers, loads to stage) and its cost. Sits between the survey and the heuristic.
+Invariant: registers are counted, never hoped for: accumulators, the operands that stay, and one
+that passes by.
 """
 
 from __future__ import annotations
@@ -186,9 +187,7 @@ def _reused_axes(body: Body, vector: UOp | None) -> tuple[UOp | None, UOp | None
         if axis is vector or axis.src[0].op is not Ops.CONST or extent(axis) == 1:
             continue
         weight = sum(
-            item.weight
-            for item in body.items
-            if axis not in item.ranges and item.steps is not None
+            item.weight for item in body.items if axis not in item.ranges and item.steps is not None
         )
         if weight:
             saved.append((weight, position, axis))

@@ -1,0 +1,152 @@
+"""Random numbers: known answers, reproducibility, and that they are what they claim to be."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from weft import Device, GlobalCounters, Tensor, dtypes
+from weft.errors import ArgumentError, DTypeError
+
+KNOWN = [
+    (0x0000000000000000, 0x0000000000000000, 0x99BA4EFE6B200159),
+    (0xFFFFFFFFFFFFFFFF, 0xFFFFFFFFFFFFFFFF, 0xBB002BE71CB996FC),
+    (0x85A308D3243F6A88, 0x0370734413198A2E, 0x483DF7A0C4923A9C),
+]
+
+
+@pytest.mark.parametrize("counter, key, wanted", KNOWN)
+def test_threefry_known_answers_of_random123(counter: int, key: int, wanted: int) -> None:
+    block = Tensor([counter], dtype=dtypes.uint64).threefry(Tensor([key], dtype=dtypes.uint64))
+    assert block.item() == wanted
+
+
+def _threefry(key: tuple[int, int], x0: int, x1: int) -> tuple[int, int]:
+    """Threefry-2x32-20 in plain Python, from its paper."""
+    mask = 0xFFFFFFFF
+    keys = (key[0], key[1], key[0] ^ key[1] ^ 0x1BD11BDA)
+    rotations = ((13, 15, 26, 6), (17, 29, 16, 24))
+    x0, x1 = (x0 + keys[0]) & mask, (x1 + keys[1]) & mask
+    for group in range(5):
+        for turn in rotations[group % 2]:
+            x0 = (x0 + x1) & mask
+            x1 = ((x1 << turn) | (x1 >> (32 - turn))) & mask
+            x1 ^= x0
+        x0 = (x0 + keys[(group + 1) % 3]) & mask
+        x1 = (x1 + keys[(group + 2) % 3] + group + 1) & mask
+    return x0, x1
+
+
+@pytest.mark.parametrize("seed", [0, 42, 2**31, 2**32 + 5])
+@pytest.mark.parametrize("count", [1, 2, 7, 10])
+def test_first_draw_has_the_layout_of_jax(seed: int, count: int) -> None:
+    half = (count + 1) // 2
+    key = (seed >> 32, seed & 0xFFFFFFFF)
+    counters = [*range(count), *([0] if count % 2 else [])]
+    blocks = [_threefry(key, counters[i], counters[half + i]) for i in range(half)]
+    words = [block[0] for block in blocks] + [block[1] for block in blocks]
+    wanted = [(word >> 9) / 2**23 for word in words[:count]]
+    Tensor.manual_seed(seed)
+    assert Tensor.rand(count).tolist() == wanted
+
+
+def test_same_seed_same_numbers_on_every_device() -> None:
+    results = []
+    for device in ("CPU", "PYTHON"):
+        Tensor.manual_seed(3)
+        results.append((Tensor.rand(5, device=device).tolist(), Tensor.rand(4, device=device).tolist()))
+    assert results[0] == results[1]
+    assert results[0][0][:4] != results[0][1]
+
+
+def test_order_of_realizing_does_not_matter() -> None:
+    Tensor.manual_seed(1)
+    a, b = Tensor.rand(3), Tensor.rand(3)
+    second, first = b.tolist(), a.tolist()
+    Tensor.manual_seed(1)
+    assert (Tensor.rand(3).tolist(), Tensor.rand(3).tolist()) == (first, second)
+    Tensor.manual_seed(1)
+    total = (Tensor.rand(3) + Tensor.rand(3)).tolist()
+    np.testing.assert_allclose(total, np.array(first) + np.array(second), rtol=1e-6)
+
+
+def test_it_is_pinned_lazy_and_one_kernel() -> None:
+    GlobalCounters.reset()
+    numbers = Tensor.rand(100)
+    assert numbers.device == Device.DEFAULT
+    assert GlobalCounters.kernel_count == 0
+    numbers.realize()
+    assert GlobalCounters.kernel_count == 1
+
+
+@pytest.mark.parametrize("dtype", [*dtypes.floats], ids=str)
+def test_every_float_is_below_one(dtype: object) -> None:
+    values = Tensor.rand(1000, dtype=dtype).numpy()  # type: ignore[arg-type]
+    assert 0 <= values.min() and values.max() < 1
+    assert 0.4 < values.astype(np.float64).mean() < 0.6
+
+
+def test_distributions() -> None:
+    Tensor.manual_seed(123)
+    count = 20000
+    checks = [
+        (Tensor.rand(count), scipy.stats.uniform()),
+        (Tensor.rand(count, dtype=dtypes.float64), scipy.stats.uniform()),
+        (Tensor.randn(count), scipy.stats.norm()),
+        (Tensor.normal(count, mean=3.0, std=2.0), scipy.stats.norm(3, 2)),
+        (Tensor.uniform(count, low=-2, high=5), scipy.stats.uniform(-2, 7)),
+    ]
+    for numbers, distribution in checks:
+        assert scipy.stats.kstest(numbers.numpy(), distribution.cdf).pvalue > 1e-3
+    whole = Tensor.randint(count, low=-3, high=7).numpy()
+    assert set(np.unique(whole)) == set(range(-3, 7))
+    assert scipy.stats.chisquare(np.bincount(whole + 3)).pvalue > 1e-3
+
+
+def test_neighbours_are_independent() -> None:
+    Tensor.manual_seed(9)
+    values = Tensor.rand(20000).numpy().astype(np.float64)
+    for distance in (1, 2, 10000):
+        correlation = np.corrcoef(values[:-distance], values[distance:])[0, 1]
+        assert abs(correlation) < 4 / math.sqrt(len(values) - distance)
+
+
+def test_initial_weights() -> None:
+    Tensor.manual_seed(0)
+    for made, bound in [
+        (Tensor.scaled_uniform(30, 40), 1200**-0.5),
+        (Tensor.glorot_uniform(30, 40), (6 / 70) ** 0.5),
+        (Tensor.kaiming_uniform(30, 40, a=0), (6 / 40) ** 0.5),
+    ]:
+        values = made.numpy()
+        assert np.abs(values).max() <= bound and np.abs(values).max() > bound * 0.95
+    assert abs(Tensor.kaiming_normal(100, 50, a=0).numpy().std() - (2 / 50) ** 0.5) < 0.01
+
+
+def test_likes() -> None:
+    source = Tensor.zeros(2, 3, dtype=dtypes.float16)
+    assert source.rand_like().dtype is dtypes.float16
+    assert source.randn_like().shape == (2, 3)
+    assert source.rand_like(dtype=dtypes.float64).dtype is dtypes.float64
+
+
+def test_permutation_and_choices() -> None:
+    Tensor.manual_seed(0)
+    assert sorted(Tensor.randperm(20).tolist()) == list(range(20))
+    weights = Tensor([0.0, 1.0, 3.0])
+    drawn = weights.multinomial(2000, replacement=True).numpy()
+    assert (drawn == 0).sum() == 0 and 0.7 < (drawn == 2).mean() < 0.8
+    assert sorted(weights.multinomial(2).tolist()) == [1, 2]
+    assert Tensor([[1.0, 0.0], [0.0, 1.0]]).multinomial().tolist() == [[0], [1]]
+
+
+def test_wrong_arguments() -> None:
+    with pytest.raises(ArgumentError, match="low < high"):
+        Tensor.randint(3, low=5, high=5)
+    with pytest.raises(DTypeError, match="rand gives floats"):
+        Tensor.rand(3, dtype=dtypes.int32)
+    with pytest.raises(ArgumentError, match="a seed is an int"):
+        Tensor.manual_seed(1.5)  # type: ignore[arg-type]
