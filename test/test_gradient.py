@@ -436,10 +436,6 @@ def test_a_chain_of_stores() -> None:
     same(state.sum().gradient(source)[0].numpy(), expected)
 
 
-def state_of(*shape: int) -> UOp:
-    return variable(*shape)
-
-
 def test_a_store_to_another_view_of_the_storage() -> None:
     """AFTER(view, STORE(other view, value)), which the scheduler may see, is one storage too."""
     storage = UOp.new_buffer("CPU", 6, dtypes.float32)
@@ -452,8 +448,55 @@ def test_a_store_to_another_view_of_the_storage() -> None:
     assert found[state].shape == (2, 3)
 
 
+@pytest.mark.parametrize("combine", [None, Ops.ADD])
+def test_a_store_through_indices(combine: Ops | None) -> None:
+    """Written twice, the last one counts; outside, none; with ADD, all do."""
+    source, value = Tensor(values(5, 2)), Tensor(values(6, 2, seed=1))
+    state = source.clone().realize()
+    source = Tensor(state.uop)
+    index = Tensor([1, 3, 1, -1, 7, 3])
+
+    def written(source: Tensor, value: Tensor) -> Tensor:
+        place = UOp(Ops.GATHER, value.dtype, (source.uop, index.uop), (0,))
+        store = UOp(Ops.STORE, dtypes.void, (place, value.uop), combine)
+        return Tensor(source.uop.after(store))
+
+    after = written(source, value)
+    weights = signed(5, 2)
+    found = (after * after * Tensor(weights)).sum().gradient(source, value)
+    expected = values(5, 2)
+    inside = [(0, 1), (1, 3), (2, 1), (3, 4), (5, 3)]
+    for number, place in inside:
+        new = values(6, 2, seed=1)[number]
+        expected[place] = new if combine is None else expected[place] + new
+    slope = 2 * expected * weights
+    expected_value = np.zeros((6, 2))
+    for number, place in inside if combine else inside[2:]:
+        expected_value[number] = slope[place]
+    if combine is None:
+        slope[[1, 3, 4]] = 0.0
+    same(found[0].numpy(), slope)
+    same(found[1].numpy(), expected_value)
+
+
+def test_a_store_that_combines_otherwise_is_refused() -> None:
+    state, value = variable(3), variable(3)
+    after = state.after(UOp(Ops.STORE, dtypes.void, (state, value), Ops.MAX))
+    with pytest.raises(ArgumentError, match="a write that combines with MAX is not known"):
+        compute_gradient(after.sum(), one(), {value})
+
+
+def test_scattering_needs_no_storage_where_there_is_none() -> None:
+    """Constants belong to no device: the gradient of a gather from them does not either."""
+    x = Tensor.ones(4, dtype=dtypes.float64)
+    root = (x[Tensor.arange(3) * 2 % 4] * 3.0).sum()
+    found = root.gradient(x)[0]
+    assert found.device is None
+    same(found.numpy(), np.array([6.0, 0.0, 3.0, 0.0]))
+
+
 def test_a_store_elsewhere_changes_nothing() -> None:
-    state, other = state_of(3), state_of(3)
+    state, other = variable(3), variable(3)
     value = variable(3)
     after = state.after(other.store(value))
     found = compute_gradient(after.sum(), one(), {value, state})
@@ -461,7 +504,7 @@ def test_a_store_elsewhere_changes_nothing() -> None:
 
 
 def test_a_store_through_a_bitcast_is_refused() -> None:
-    state = state_of(3)
+    state = variable(3)
     after = state.after(state.bitcast(dtypes.int32).store(variable(3, dtype=dtypes.int32)))
     with pytest.raises(ArgumentError, match="assignment through a bitcast"):
         compute_gradient(after.sum(), one(), {state})
@@ -748,9 +791,11 @@ def test_targets_are_tensors() -> None:
         Tensor(values(1)).gradient(2.0)  # type: ignore[arg-type]
 
 
-def test_backward_of_what_is_computed_already() -> None:
+def test_a_root_that_is_computed_already() -> None:
     x = Tensor(values(3))
     loss = (x * x).sum()
     loss.item()
+    with pytest.raises(ArgumentError, match="already computed.*call gradient\\(\\) first"):
+        loss.gradient(x)
     with pytest.raises(ArgumentError, match="already computed.*call backward\\(\\) first"):
         loss.backward()

@@ -22,7 +22,7 @@ from weft.dtype import DType, dtypes
 from weft.errors import ArgumentError
 from weft.helpers import prod
 from weft.knobs import ContextVar
-from weft.mixin.dtype import NARROW_FLOATS, computing_dtype
+from weft.mixin.dtype import NARROW_FLOATS, computing_dtype, sum_dtype
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
 
@@ -321,8 +321,31 @@ def scatter_add(
 ) -> UOp:
     """Zeros of `shape` with the values added at the indices: the reverse of GATHER.
 
-    There is no op that scatters, so each place looks at every index and sums what is meant for it:
-    indices x places steps. This is the one function to replace by something faster.
+    A storage is filled with zeros, and a STORE through a GATHER adds to it. Where there is none to
+    be had, because the values belong to no device or the size is not known, places look for what
+    is meant for them.
+    """
+    if not isinstance(values.device, str) or not all(isinstance(size, int) for size in shape):
+        return _collect(values, indices, axes, shape)
+    wide = sum_dtype(values.dtype)
+    zeros = _new_state(UOp.const(wide, 0), values.device, shape)
+    place = UOp(Ops.GATHER, wide, (zeros, *indices), axes)
+    store = UOp(Ops.STORE, dtypes.void, (place, values.cast(wide)), Ops.ADD)
+    return zeros.after(store).cast(values.dtype)
+
+
+def _new_state(number: UOp, device: str, shape: tuple[int, ...]) -> UOp:
+    """A storage of its own, filled with a number."""
+    whole = UOp.new_buffer(device, prod(shape), number.dtype).reshape(shape)
+    return whole.after(whole.store(number))
+
+
+def _collect(
+    values: UOp, indices: tuple[UOp, ...], axes: tuple[int, ...], shape: tuple[Any, ...]
+) -> UOp:
+    """As `scatter_add`, without storage: each place looks at every index and sums what is its own.
+
+    That is indices x places steps.
     """
     index_shape = indices[0].shape
     places = tuple([shape[axis] for axis in axes])
@@ -494,27 +517,55 @@ def after_gradient(gradient: UOp, node: UOp) -> Gradients:
     """A storage after writes: written elements' gradients go to the values, the rest to before.
 
     AFTER(state, STORE(view(state), value)): the value gets view(gradient), and the state gets the
-    gradient with zeros at the elements of the view.
+    gradient with zeros at the elements of the view. What a STORE adds leaves the state its own.
     """
     state, *effects = node.src
     parts: list[UOp | None] = [None] * len(effects)
     rest: UOp | None = gradient
     # the last write is what the storage shows
     for number in reversed(range(len(effects))):
-        if rest is None or effects[number].op is not Ops.STORE:
+        store = effects[number]
+        if rest is None or store.op is not Ops.STORE:
             continue
-        base, state_view, place_view = _views_of_one(state, effects[number].src[0])
+        base, state_views, place_views = _views_of_one(state, store.src[0])
         if base is None:
             continue
-        below = _pull_back(rest, state_view)
-        parts[number] = _apply_views(below, place_view)
-        if all(view.op in _WHOLE for view in (*place_view, *state_view)):
+        below = _pull_back(rest, state_views)
+        parts[number] = _apply_views(below, place_views)
+        if store.arg is Ops.ADD:
+            continue
+        if store.arg is not None:
+            raise ArgumentError(
+                f"the gradient of a write that combines with {store.arg.name} is not known, only "
+                "with ADD or nothing; detach() the result"
+            )
+        if all(view.op in _WHOLE for view in (*place_views, *state_views)):
             rest = None
             continue
-        ones = _filled(1.0, gradient.dtype, effects[number].src[0].shape)
-        written = _pull_back(ones, place_view).ne(0.0)
-        rest = _apply_views(written.where(0.0, below), state_view)
+        if any(view.op is Ops.GATHER for view in place_views):
+            lasting = _is_lasting(store.src[0].shape, base, place_views)
+            parts[number] = lasting.where(parts[number], 0.0)
+        ones = _filled(1.0, gradient.dtype, store.src[0].shape)
+        written = _pull_back(ones, place_views).ne(0.0)
+        rest = _apply_views(written.where(0.0, below), state_views)
     return (rest, *parts)
+
+
+def _is_lasting(shape: tuple[Any, ...], base: UOp, place_views: list[UOp]) -> UOp:
+    """Which values of a write through indices are not overwritten by it again.
+
+    Their numbers are written the same way, and then read: it is those that read their own.
+    """
+    count = prod(shape)
+    if not isinstance(base.device, str) or not isinstance(count, int):
+        raise ArgumentError(
+            "the gradient of an assignment through indices needs one device and known sizes, found "
+            f"{base.device} and shape {shape}"
+        )
+    numbers = UOp(Ops.IOTA, dtypes.int32, (), count)._mop(Ops.RESHAPE, shape) + 1
+    state = _new_state(UOp.const(dtypes.int32, 0), base.device, base.shape)
+    written = state.after(_apply_views(state, place_views).store(numbers))
+    return _apply_views(written, place_views).eq(numbers)
 
 
 # views of all elements of their source
@@ -543,16 +594,16 @@ def _views_of_one(state: UOp, place: UOp) -> tuple[UOp | None, list[UOp], list[U
 
 
 def _views(node: UOp) -> list[UOp]:
-    """The movement ops on top of something, the innermost first."""
+    """The movement ops and GATHERs on top of something, the innermost first."""
     chain = []
-    while node.op in GroupOp.Movement:
+    while node.op in GroupOp.Movement or node.op is Ops.GATHER:
         chain.append(node)
         node = node.src[0]
     return chain[::-1]
 
 
 def _storage(node: UOp) -> UOp:
-    while node.op in GroupOp.Movement or node.op in (Ops.AFTER, Ops.BITCAST):
+    while node.op in GroupOp.Movement or node.op in (Ops.GATHER, Ops.AFTER, Ops.BITCAST):
         node = node.src[0]
     return node
 

@@ -27,6 +27,7 @@ from weft.dtype import (
 )
 from weft.engine import host
 from weft.engine.cell import Cell
+from weft.engine.realize import realize_readers
 from weft.engine.storage import node_of
 from weft.errors import ArgumentError, DataError, DeviceError, DTypeError, ShapeError
 from weft.helpers import prod
@@ -129,7 +130,7 @@ class Tensor(ValuesMixin, metaclass=_TensorType):
         dtype: DType | str | None = None,
         requires_grad: bool | None = None,
     ) -> None:
-        """From None, a number, bytes, nested lists, an array, a Variable, a UOp or a Tensor.
+        """From None, a number, bytes, lists, an array, a file's Path, a Variable, a UOp, a Tensor.
 
         >>> Tensor([[1, 2], [3, 4]]).shape
         (2, 2)
@@ -152,10 +153,8 @@ class Tensor(ValuesMixin, metaclass=_TensorType):
             value = value if place is None or value.device == place else host.pin(value, place)
             self._cell = Cell(value, pure=data.dtype in dtypes.weaks)
         elif isinstance(data, pathlib.Path):
-            raise DataError(
-                f"cannot make a Tensor from the file {data} yet; read it first: "
-                "Tensor(path.read_bytes())"
-            )
+            stored = host.from_file(data, chosen)
+            self._cell = Cell(stored if place is None else host.pin(stored, place))
         else:
             self._cell = Cell(host.from_host(data, place, chosen))
 
@@ -180,7 +179,7 @@ class Tensor(ValuesMixin, metaclass=_TensorType):
             node = _cast(node, strong_dtype(node.dtype))
         # asking now reports wrong shapes and devices where the user wrote them
         node.shape  # noqa: B018
-        node.device  # noqa: B018
+        host.refuse_computing(node)
         if node.origin is None:
             node.origin = _user_line()
         return cls._view_of(Cell(node, pure), ())
@@ -278,6 +277,9 @@ class Tensor(ValuesMixin, metaclass=_TensorType):
             f"{type(x).__name__}; Tensor(...) makes one of a list"
         )
 
+    def _unchanged(self) -> Self:
+        return self._from_uop(self.uop, self._cell.pure)
+
     def _constant(self, b: Any) -> Self:
         return self._from_uop(UOp.const(self.dtype, b), pure=True)
 
@@ -349,6 +351,10 @@ class Tensor(ValuesMixin, metaclass=_TensorType):
             raise DTypeError(
                 f"bitcast of a scalar from {self.dtype} to {target} needs types of one size"
             )
+        if host.is_storage(self.device):
+            stored = host.stored_bits(self.uop, target)
+            if stored is not None:
+                return self._from_uop(stored)
         return self._from_uop(self.uop.bitcast(target), self._cell.pure)
 
     def __eq__(self, x: object) -> Self:  # type: ignore[override]
@@ -466,6 +472,8 @@ class Tensor(ValuesMixin, metaclass=_TensorType):
         >>> a.assign(Tensor([1.0, 2.0, 3.0])).tolist()
         [1.0, 2.0, 3.0]
         """
+        if host.is_storage(self.device):
+            return self._write(x)
         cell = self._cell
         source = self._assignable(x)
         if cell.own_storage is None and self._covers_storage:
@@ -522,7 +530,8 @@ class Tensor(ValuesMixin, metaclass=_TensorType):
     def _assignable(self, x: Any) -> Tensor:
         """x in this tensor's shape and dtype, or an error that says why it cannot be."""
         source: Tensor = self._operand(x)
-        if source.device is not None and self.device not in (None, source.device):
+        fits = source.device is None or self.device in (None, source.device)
+        if not fits and not host.is_storage(self.device):
             raise DeviceError(
                 f"assign to a Tensor on {self.device} of one on {source.device}; move it first: "
                 f'x.to("{self.device}")'
@@ -544,6 +553,40 @@ class Tensor(ValuesMixin, metaclass=_TensorType):
                 "does not broadcast to it"
             )
         return source.cast(strong_dtype(target)).expand(self.shape)
+
+    def _write(self, x: Any) -> Self:
+        """assign on a device that only stores: the values are computed and written now."""
+        cell = self._cell
+        if isinstance(x, (list, tuple, bytes, bytearray, memoryview)):
+            x = type(self)(x, dtype=self.dtype)
+        source = self._assignable(x)
+        if cell.storage is None and self._covers_storage:
+            value = cell.value
+            buffer = UOp.new_buffer(self.device, prod(value.shape), strong_dtype(value.dtype))
+            cell.overwrite(buffer.reshape(value.shape))
+        self.realize()
+        target = host.stored_part(self.uop)
+        if target is None:
+            raise ArgumentError(
+                f"cannot write to this view of shape {self.shape} on {self.device}: its elements "
+                "do not follow each other there; assign to slices along the first axis"
+            )
+        realize_readers(str(self.device), Cell.live)
+        number = source._folded()
+        if number is not None:
+            host.fill(target, host.pack([number], target.dtype))
+        else:
+            found = host.stored_part(source.uop) if host.is_storage(source.device) else None
+            target.copy_from(source._elsewhere()._buffer() if found is None else found)
+        cell.overwrite(cell.value)
+        return self
+
+    def _elsewhere(self) -> Self:
+        """This where it can be computed with."""
+        return self.to(None) if host.is_storage(self.device) else self
+
+    def _readable(self) -> Self:
+        return super(Tensor, self._elsewhere())._readable()
 
     def _refuse_shared_elements(self) -> None:
         for op, _ in self._moves:
@@ -579,9 +622,11 @@ class Tensor(ValuesMixin, metaclass=_TensorType):
         return cls._from_uop(node_of(buffer).reshape(shape))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        contents = None if self._cell.pure else bytes(self._bytes())
+        # what is restored must not write to the file that it was read from
+        source = self._elsewhere()
+        contents = None if self._cell.pure else bytes(source._bytes())
         value = self.uop if self._cell.pure else None
-        place = None if self.device is None else str(self.device)
+        place = None if source.device is None else str(source.device)
         fields = (contents, self.shape, self.dtype, place, self.requires_grad, value)
         return _restored, fields
 

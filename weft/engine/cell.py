@@ -8,11 +8,19 @@ here. So whoever changes the value has changed every view.
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from typing import ClassVar
 
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
+
+_clock = itertools.count(1)
+
+
+def now() -> int:
+    """A moment: later calls give greater numbers."""
+    return next(_clock)
 
 
 class Cell:
@@ -22,7 +30,7 @@ class Cell:
     out of memory even when it is realized.
     """
 
-    __slots__ = ("__weakref__", "_value", "pure", "version")
+    __slots__ = ("__weakref__", "_value", "born", "pure", "version")
     live: ClassVar[weakref.WeakSet[Cell]] = weakref.WeakSet()
     # Equal expressions are one node, so realizing may give two cells the same memory. That is fine
     # until one of them is written: it then moves to memory of its own.
@@ -33,6 +41,7 @@ class Cell:
 
     def __init__(self, value: UOp, pure: bool = False) -> None:
         self.version = 0
+        self.born = now()  # when the value was written down
         self.pure = pure
         self.value = value
         Cell.live.add(self)
@@ -68,6 +77,7 @@ class Cell:
         self.pure = False
         self.value = value
         self.version += 1
+        self.born = now()
 
     @property
     def storage(self) -> UOp | None:

@@ -7,10 +7,15 @@ Invariant: a bare number takes no memory and no dtype of its own; data takes bot
 
 from __future__ import annotations
 
+import functools
+import os
+import pathlib
+import stat
 import struct
+from dataclasses import dataclass
 from typing import Any
 
-from weft.device import Device
+from weft.device import Buffer, Device
 from weft.dtype import (
     DType,
     bits_of,
@@ -20,13 +25,16 @@ from weft.dtype import (
     to_numpy_dtype,
     weak_dtype,
 )
-from weft.engine.storage import store_bytes
-from weft.errors import DataError, DTypeError
+from weft.engine.storage import buffer_of, node_of, store_bytes
+from weft.errors import DataError, DeviceError, DTypeError
 from weft.helpers import prod
 from weft.uop.node import UOp
-from weft.uop.opset import Ops
+from weft.uop.opset import GroupOp, Ops
 
 Devices = str | tuple[str, ...] | None
+
+# the kind of device that a path opens
+FILE_DEVICE = "DISK"
 
 
 def is_numpy(value: Any) -> bool:
@@ -42,7 +50,15 @@ def number(value: bool | int | float, device: Devices, dtype: DType | None) -> U
 
 def pin(node: UOp, device: Devices) -> UOp:
     """The value on a device (of something computed from numbers alone: computed there)."""
-    return UOp(Ops.COPY, node.dtype, (node,), Device.canonicalize(device))  # type: ignore[arg-type]
+    place = Device.canonicalize(device)  # type: ignore[arg-type]
+    if is_storage(node.device):
+        return _fetched(node, place)
+    if is_storage(place) and node.device is None and node.dtype not in dtypes.weaks:
+        # nothing is computed on a storage: the numbers are computed elsewhere and written there
+        home = UOp.new_buffer(Device.DEFAULT, prod(node.shape), node.dtype)
+        base = home if home.shape == node.shape else home._mop(Ops.RESHAPE, node.shape)
+        node = base.after(base.store(node))
+    return UOp(Ops.COPY, node.dtype, (node,), place)
 
 
 def storage_dtype(node: UOp) -> DType:
@@ -203,3 +219,223 @@ def nest(flat: list[Any], shape: tuple[int, ...]) -> Any:
     for size in reversed(shape[1:]):
         flat = [flat[i : i + size] for i in range(0, len(flat), size)]
     return flat
+
+
+# ------------------------------------------------------------ storages: devices that only store
+_SEEN_THROUGH = frozenset((Ops.DETACH, Ops.CONTIGUOUS, Ops.CONTIGUOUS_BACKWARD))
+_STORABLE = GroupOp.Movement | _SEEN_THROUGH | {Ops.BITCAST, Ops.BUFFER, Ops.COPY}
+
+
+@functools.lru_cache(maxsize=4096)
+def is_storage(device: Devices) -> bool:
+    """Whether a device only stores. Its name ends in a path; others are not opened to be asked."""
+    if not isinstance(device, str):
+        return False
+    unit = device.partition(":")[2]
+    return unit != "" and not unit.isdigit() and getattr(Device[device], "is_storage", False)
+
+
+def is_same_storage(left: Devices, right: Devices) -> bool:
+    """Whether two names mean one storage: their paths may be spelled differently."""
+    if left == right or not (is_storage(left) and is_storage(right)):
+        return left == right
+    paths = [os.path.realpath(str(name).partition(":")[2]) for name in (left, right)]
+    return paths[0] == paths[1]
+
+
+def refuse_computing(node: UOp) -> None:
+    """An error for an op whose result would have to be computed on a storage."""
+    if node.op not in _STORABLE and is_storage(node.device):
+        raise DeviceError(
+            f"{node.op.name} on {node.device}, which only stores and computes nothing; move the "
+            f'Tensor first: x.to("{Device.DEFAULT}")'
+        )
+
+
+def from_file(path: pathlib.Path, dtype: DType | None) -> UOp:
+    """A file as stored memory that is read when, and as far as, it is moved elsewhere."""
+    chosen = dtypes.uint8 if dtype is None else strong_dtype(dtype)
+    try:
+        where = path.resolve()
+        found = os.stat(where)
+    except (OSError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise DataError(f"cannot make a Tensor from the file {path}: {reason}") from None
+    if not stat.S_ISREG(found.st_mode):
+        kind = "a directory" if stat.S_ISDIR(found.st_mode) else "no regular file"
+        raise DataError(f"cannot make a Tensor from {path}: it is {kind}; name a file")
+    if found.st_size % chosen.itemsize:
+        raise DataError(
+            f"the {found.st_size} bytes of {path} are no whole number of {chosen}, which have "
+            f"{chosen.itemsize}; give another dtype, or take a slice and bitcast that"
+        )
+    device = Device.canonicalize(f"{FILE_DEVICE}:{where}")
+    return node_of(Buffer(device, found.st_size // chosen.itemsize, chosen).ensure_allocated())
+
+
+@dataclass(frozen=True)
+class Strided:
+    """Where the elements of a view are: `offset` plus index times stride, summed over the axes."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the elements follow each other without gaps."""
+        return 0 in self.shape or all(
+            size == 1 or stride == expected
+            for size, stride, expected in zip(
+                self.shape, self.strides, row_major(self.shape), strict=True
+            )
+        )
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """The smallest range of the storage that holds all elements."""
+        if 0 in self.shape:
+            return 0, 0
+        reach = [(n - 1) * stride for n, stride in zip(self.shape, self.strides, strict=True)]
+        first = self.offset + sum(r for r in reach if r < 0)
+        return first, self.offset + sum(r for r in reach if r > 0) + 1
+
+    def move(self, node: UOp) -> Strided | None:
+        """This seen through a movement op; None if that has no strides of its own."""
+        shape, strides, arg = self.shape, self.strides, node.arg
+        if len(node.src) > 1:
+            # symbolic
+            return None
+        if node.op is Ops.RESHAPE:
+            return self._reshape(arg)
+        if node.op is Ops.PERMUTE:
+            return Strided(
+                tuple(shape[axis] for axis in arg),
+                tuple(strides[axis] for axis in arg),
+                self.offset,
+            )
+        if node.op is Ops.EXPAND:
+            kept = zip(shape, strides, arg, strict=True)
+            return Strided(arg, tuple(0 if n != m else s for n, s, m in kept), self.offset)
+        if node.op is Ops.SHRINK:
+            start = sum(begin * s for (begin, _), s in zip(arg, strides, strict=True))
+            return Strided(node.shape, strides, self.offset + start)
+        if node.op is Ops.FLIP:
+            axes = list(zip(shape, strides, arg, strict=True))
+            start = sum((n - 1) * s for n, s, flipped in axes if flipped)
+            turned = tuple(-s if flipped else s for _, s, flipped in axes)
+            return Strided(shape, turned, self.offset + start)
+        if node.op is Ops.STRIDE:
+            wider = tuple(s * step for s, step in zip(strides, arg, strict=True))
+            return Strided(node.shape, wider, self.offset)
+        return None
+
+    def _reshape(self, shape: tuple[int, ...]) -> Strided | None:
+        """What is in order takes any shape, other views only lose or gain axes of size 1."""
+        if self.in_order:
+            return Strided(shape, row_major(shape), self.offset)
+        kept = [(n, s) for n, s in zip(self.shape, self.strides, strict=True) if n != 1]
+        if [n for n, _ in kept] != [n for n in shape if n != 1]:
+            return None
+        following = iter(kept)
+        strides = tuple(0 if n == 1 else next(following)[1] for n in shape)
+        return Strided(shape, strides, self.offset)
+
+
+def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """
+    >>> row_major((2, 3, 4))
+    (12, 4, 1)
+    """
+    return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def _view_chain(node: UOp) -> tuple[UOp, list[UOp]]:
+    """What a view is of, and its steps from there on."""
+    steps: list[UOp] = []
+    while node.op in GroupOp.Movement or node.op in _SEEN_THROUGH or node.op is Ops.BITCAST:
+        steps.append(node)
+        node = node.src[0]
+    return node, steps[::-1]
+
+
+def _follow(storage: UOp, steps: list[UOp]) -> tuple[Strided, list[UOp]]:
+    """Where a view is in its storage, as far as strides can say it, and the steps that are left."""
+    view = Strided(storage.shape, row_major(storage.shape), 0)
+    for done, node in enumerate(steps):
+        if node.op in _SEEN_THROUGH:
+            continue
+        moved = view.move(node) if node.op in GroupOp.Movement else None
+        if moved is None:
+            return view, steps[done:]
+        view = moved
+    return view, []
+
+
+def is_stored_view(node: UOp) -> bool:
+    """Whether it is a view of memory, with nothing to compute or transfer in between."""
+    return _view_chain(node)[0].op is Ops.BUFFER
+
+
+def stored_part(node: UOp) -> Buffer | None:
+    """The memory of a view, if that is a part of its storage in order."""
+    storage, steps = _view_chain(node)
+    if storage.op is not Ops.BUFFER:
+        return None
+    view, left = _follow(storage, steps)
+    return None if left or not view.in_order else _part(storage, *view.window)
+
+
+def _part(storage: UOp, start: int, stop: int) -> Buffer:
+    buffer = buffer_of(storage).ensure_allocated()
+    return buffer.view(stop - start, storage.dtype, start * storage.dtype.itemsize)
+
+
+def stored_bits(node: UOp, dtype: DType) -> UOp | None:
+    """The bits of a stored view as another dtype, still as memory, where the view is in order."""
+    shape = node.bitcast(dtype).shape
+    part = stored_part(node)
+    if part is None:
+        return None
+    stored = node_of(part.base.view(prod(shape), dtype, part.offset))
+    return stored if stored.shape == shape else stored._mop(Ops.RESHAPE, shape)
+
+
+def _fetched(node: UOp, place: Any) -> UOp:
+    """A value of a storage elsewhere: only the smallest range that holds the view is transferred.
+
+    The memory gets a node of its own each time: storages are written without a trace in the graph,
+    so an equal transfer later may give other values.
+    """
+    storage, steps = _view_chain(node)
+    if storage.op is not Ops.BUFFER:
+        # not written there yet: it comes from where it is
+        source = storage.src[0] if storage.op is Ops.COPY else storage
+        return _apply(UOp(Ops.COPY, source.dtype, (source,), place), steps)
+    view, left = _follow(storage, steps)
+    start, stop = view.window
+    moved = UOp(Ops.COPY, storage.dtype, (node_of(_part(storage, start, stop)),), place)
+    if view.in_order:
+        shaped = moved if moved.shape == view.shape else moved._mop(Ops.RESHAPE, view.shape)
+        return _apply(shaped, left)
+    # The view is made there, of what would be the whole storage; the rest of it is never looked at.
+    total = storage.arg.size
+    if (start, stop) != (0, total):
+        moved = moved._mop(Ops.PAD, ((start, total - stop),))
+    return _apply(moved, steps)
+
+
+def _apply(value: UOp, steps: list[UOp]) -> UOp:
+    for node in steps:
+        value = UOp(node.op, node.dtype, (value, *node.src[1:]), node.arg)
+    return value
+
+
+def fill(target: Buffer, one: bytes) -> None:
+    """Every element of the memory the same, without a second copy of it all."""
+    count = max(1, min(target.size, (1 << 24) // len(one)))
+    pattern = memoryview(one * count)
+    for start in range(0, target.size, count):
+        size = min(count, target.size - start)
+        part = target.view(size, target.dtype, start * len(one))
+        part.copyin(pattern[: size * len(one)])

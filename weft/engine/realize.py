@@ -14,7 +14,6 @@ from __future__ import annotations
 import signal
 import threading
 import time
-import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -22,6 +21,8 @@ from typing import Any
 from weft.device import Buffer, Device
 from weft.dtype import dtypes
 from weft.engine.cell import Cell
+from weft.engine.host import is_same_storage, is_storage, is_stored_view
+from weft.engine.known import forget, remember, with_known
 from weft.engine.programs import runner_for
 from weft.engine.schedule import Memory, Prepared, Request, Step, default_device, prepare_schedule
 from weft.engine.storage import buffer_of
@@ -33,9 +34,6 @@ from weft.uop.node import UOp
 from weft.uop.opset import Ops
 from weft.uop.resolve import sym_infer
 
-# value -> where it is stored, for graphs built before it was realized
-_known: weakref.WeakKeyDictionary[UOp, UOp] = weakref.WeakKeyDictionary()
-_kept_in: weakref.WeakKeyDictionary[UOp, weakref.WeakSet[UOp]] = weakref.WeakKeyDictionary()
 _tables: dict[tuple[Any, ...], Buffer] = {}
 _lock = threading.RLock()
 
@@ -47,13 +45,13 @@ def realize_cells(cells: Iterable[Cell], live: Iterable[Cell] = ()) -> None:
         wanted = [cell for cell in dict.fromkeys(cells) if not cell.is_realized and not cell.pure]
         if not wanted:
             return
-        sink = _with_known(UOp.sink(*[cell.value for cell in wanted]))
-        along = _pending_readers(sink, wanted, live)
-        if along:
+        sink = with_known(wanted)
+        # readers that come along may bring further writes, which have readers of their own
+        while along := _pending_readers(sink, wanted, live):
             wanted += along
-            sink = _with_known(UOp.sink(*[cell.value for cell in wanted]))
+            sink = with_known(wanted)
         values = [cell.value for cell in wanted]
-        device = default_device(values)
+        device = _working_device(values)
         started = time.perf_counter()
         with disable_gc():
             prepared, request, hit = prepare_schedule(sink, device)
@@ -69,25 +67,43 @@ def realize_cells(cells: Iterable[Cell], live: Iterable[Cell] = ()) -> None:
 def schedule_cells(cells: Iterable[Cell]) -> list[Item]:
     """The steps that realizing the cells would take, without running them."""
     with _lock:
-        values = [
-            cell.value for cell in dict.fromkeys(cells) if not cell.is_realized and not cell.pure
-        ]
-        if not values:
+        wanted = [cell for cell in dict.fromkeys(cells) if not cell.is_realized and not cell.pure]
+        if not wanted:
             return []
-        sink = _with_known(UOp.sink(*values))
+        values = [cell.value for cell in wanted]
+        sink = with_known(wanted)
         free, _ = sink.unbind_all()
-        return make_schedule(free, -1 << 40, default_device(values)).items
+        return make_schedule(free, -1 << 40, _working_device(values)).items
+
+
+def _working_device(values: list[UOp]) -> str:
+    """Where numbers are computed; never on a device that only stores."""
+    return default_device([value for value in values if not is_storage(value.device)])
+
+
+def realize_readers(storage: str, live: Iterable[Cell]) -> None:
+    """Compute what is pending on the contents of a storage device, before they are overwritten."""
+    with _lock:
+        pending = [c for c in live if not c.is_realized and not c.pure]
+        values = with_known(pending)
+        reads: set[UOp] = set()
+        for node in values.toposort():
+            if node.op is Ops.BUFFER and is_same_storage(node.arg.device, storage):
+                reads.add(node)
+            elif any(s in reads for s in node.src):
+                reads.add(node)
+        # a view of the storage itself is no reader: it shall see the change
+        realize_cells(
+            [
+                cell
+                for cell, value in zip(pending, values.src, strict=True)
+                if value in reads and not is_stored_view(value)
+            ],
+            live,
+        )
 
 
 # ------------------------------------------------------------ what is known already
-def _with_known(sink: UOp) -> UOp:
-    """Values that were realized since the graph was built are read from memory."""
-    if not _known:
-        return sink
-    found = {u: _known[u] for u in sink.toposort(gate=lambda u: u not in _known) if u in _known}
-    return sink.substitute(found) if found else sink
-
-
 def _settle(cell: Cell, value: UOp, node: UOp, result: UOp | None) -> None:
     """The cell's value is in memory; remember that for graphs that hold the expression."""
     if result is None:
@@ -95,8 +111,7 @@ def _settle(cell: Cell, value: UOp, node: UOp, result: UOp | None) -> None:
     stored = _shaped(result, value.shape)
     for expression in (value, node):
         if expression.op not in (Ops.CONST, Ops.BUFFER) and expression is not stored:
-            _known[expression] = stored
-            _kept_in.setdefault(result, weakref.WeakSet()).add(expression)
+            remember(expression, stored, result)
     if cell.value is value:
         cell.value = stored
 
@@ -121,14 +136,12 @@ def _remember_states(sink: UOp, executed: set[UOp]) -> None:
     for node in order:
         if node.op is Ops.AFTER and node not in passed and executed.issuperset(node.src[1:]):
             storage = storage_of(node)
-            _known[node] = _shaped(storage, node.shape)
-            _kept_in.setdefault(storage, weakref.WeakSet()).add(node)
+            remember(node, _shaped(storage, node.shape), storage, always=True)
 
 
 def _forget_overwritten(prepared: Prepared, request: Request) -> None:
     for number in prepared.overwritten:
-        for expression in list(_kept_in.pop(request.inputs[number], ())):
-            _known.pop(expression, None)
+        forget(request.inputs[number])
 
 
 # ------------------------------------------------------------ writes and their pending readers
@@ -142,16 +155,16 @@ def _pending_readers(sink: UOp, wanted: list[Cell], live: Iterable[Cell]) -> lis
     pending = [c for c in live if c not in chosen and not c.is_realized and not c.pure]
     if not pending:
         return []
-    values = _with_known(UOp.sink(*[c.value for c in pending]))
+    values = with_known(pending)
     reads: set[UOp] = set()
     for node in values.toposort():
         if node.op is Ops.SINK or node in running:
             continue
-        src = node.src
-        if node.op is Ops.AFTER and node.src[0].base.op is Ops.BUFFER:
-            # a state of the storage is not a reader of it
-            src = node.src[1:]
-        if any(s in reads or s in destroyed for s in src):
+        if node.op is Ops.AFTER:
+            # a state is not a reader of the state before it, but waits for what that waits for
+            if node.src[0].base in reads or any(s in reads for s in node.src[1:]):
+                reads.add(node)
+        elif any(s in reads or s in destroyed for s in node.src):
             reads.add(node)
     return [c for c, value in zip(pending, values.src, strict=True) if value in reads]
 

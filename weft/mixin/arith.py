@@ -53,6 +53,10 @@ class ArithMixin:
         """A scalar constant of exactly this dtype: no promotion will happen beside it."""
         return self.const_like(b)
 
+    def _unchanged(self) -> Self:
+        """The result of an op that changes nothing. A Tensor's is a new one: no result is a view."""
+        return self
+
     def _binop(self, op: Ops, x: Any, reverse: bool) -> Self:
         return self._operand(x).alu(op, self) if reverse else self.alu(op, x)
 

@@ -39,6 +39,8 @@ class ConvMixin(LinalgMixin):
         return [(n, n) for n in per_axis(padding, rank, "padding")]
 
     def _pad_space(self, pairs: Sequence[tuple[int, int]], value: float = 0.0) -> Self:
+        if not any(n for pair in pairs for n in pair):
+            return self
         kept = self.ndim - len(pairs)
         return self._pad_constant([(0, 0)] * kept + list(pairs), value)
 

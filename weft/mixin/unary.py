@@ -155,7 +155,8 @@ class UnaryMixin(DTypeMixin):
     def _short_power(self, exponent: int | float) -> Self | None:
         """Powers that are a multiplication or a root, which is faster and at least as exact."""
         if exponent == 1:
-            return self.cast(least_upper_float(self.dtype)) if isinstance(exponent, float) else self
+            value = self.cast(least_upper_float(self.dtype)) if isinstance(exponent, float) else self
+            return value._unchanged() if value is self else value
         if exponent in (2, 3) and (isinstance(exponent, int) or dtypes.is_float(self.dtype)):
             return self * self if exponent == 2 else self * self * self
         if exponent == -1 and dtypes.is_float(self.dtype):
@@ -366,7 +367,7 @@ class UnaryMixin(DTypeMixin):
         >>> Tensor([1.7, -1.7]).trunc().tolist()
         [1.0, -1.0]
         """
-        return self.alu(Ops.TRUNC) if dtypes.is_float(self.dtype) else self
+        return self.alu(Ops.TRUNC) if dtypes.is_float(self.dtype) else self._unchanged()
 
     def floor(self) -> Self:
         """Down.
@@ -375,7 +376,7 @@ class UnaryMixin(DTypeMixin):
         [1.0, -2.0]
         """
         if not dtypes.is_float(self.dtype):
-            return self
+            return self._unchanged()
         whole = self.trunc()
         return self.lt(whole).where(whole - 1, whole)
 
@@ -386,7 +387,7 @@ class UnaryMixin(DTypeMixin):
         [2.0, -1.0]
         """
         if not dtypes.is_float(self.dtype):
-            return self
+            return self._unchanged()
         whole = self.trunc()
         return self.gt(whole).where(whole + 1, whole)
 
@@ -397,7 +398,7 @@ class UnaryMixin(DTypeMixin):
         [0.0, 2.0, -1.0]
         """
         if not dtypes.is_float(self.dtype):
-            return self
+            return self._unchanged()
         whole = self.trunc()
         rest = (self - whole).abs()
         half = whole * 0.5
@@ -412,7 +413,7 @@ class UnaryMixin(DTypeMixin):
         [1, 2]
         """
         if self.dtype.kind in ("uint", "bool"):
-            return self
+            return self._unchanged()
         return self.maximum(self.neg())
 
     def sign(self) -> Self:
@@ -422,7 +423,7 @@ class UnaryMixin(DTypeMixin):
         [-1, 0, 1]
         """
         if self.dtype is dtypes.bool:
-            return self
+            return self._unchanged()
         negative = self.lt(0).where(self._constant(-1), self)
         return self.gt(0).where(self._constant(1), negative)
 

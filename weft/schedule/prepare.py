@@ -63,8 +63,10 @@ def store_copied(x: UOp) -> UOp | None:
 
 
 def drop_idle_contiguous(x: UOp) -> UOp | None:
-    """CONTIGUOUS(whole storage) -> the storage."""
-    return x.src[0] if is_whole_storage(x.src[0]) or x.src[0].op is Ops.CONTIGUOUS else None
+    """CONTIGUOUS(whole storage) -> the storage; what is transferred is stored in order anyway."""
+    source = x.src[0]
+    stored = is_whole_storage(source) or source.op in (Ops.CONTIGUOUS, Ops.COPY)
+    return source if stored else None
 
 
 def sink_after(x: UOp) -> UOp | None:

@@ -1,0 +1,1 @@
+"""File formats that hold tensors: safetensors, PyTorch checkpoints, archives, GGUF."""

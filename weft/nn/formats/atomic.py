@@ -1,0 +1,79 @@
+"""Files that appear whole or not at all.
+
+In: a path. Out: a file to write to, which takes the path's place when it is complete.
+Used by everything here that saves. Invariant: whenever the process dies, the path holds the old
+contents or the new ones, never a part.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+# a file that somebody is about to lock is younger than this
+_SECONDS_TO_LOCK = 60.0
+
+
+@contextlib.contextmanager
+def atomic_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """A file to write, put in the place of `path` at the end unless the block raises."""
+    # through a link to what it names: replacing the link itself would leave the old file behind
+    target = Path(os.path.realpath(path))
+    _remove_abandoned(target)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    # created with the user's own permissions for new files, which mkstemp would narrow
+    handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            _lock(file)
+            with contextlib.suppress(OSError):
+                os.chmod(temporary, target.stat().st_mode & 0o777)
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_folder(target.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """The new name survives a power cut too, where the system can say so."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _lock(file: IO[bytes]) -> bool:
+    """Marks a file as being written; the mark ends with the process, however it ends."""
+    try:
+        import fcntl
+
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (ImportError, OSError):
+        return False
+    return True
+
+
+def _remove_abandoned(target: Path) -> None:
+    """What killed processes left of earlier saves; a checkpoint is too large to keep those."""
+    for left in target.parent.glob(f".{_escaped(target.name)}.*.tmp"):
+        with contextlib.suppress(OSError):
+            if time.time() - left.stat().st_mtime < _SECONDS_TO_LOCK:
+                continue
+            with left.open("rb") as file:
+                if _lock(file):
+                    left.unlink()
+
+
+def _escaped(name: str) -> str:
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
