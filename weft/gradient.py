@@ -325,13 +325,38 @@ def scatter_add(
     be had, because the values belong to no device or the size is not known, places look for what
     is meant for them.
     """
-    if not isinstance(values.device, str) or not all(isinstance(size, int) for size in shape):
-        return _collect(values, indices, axes, shape)
-    wide = sum_dtype(values.dtype)
-    zeros = _new_state(UOp.const(wide, 0), values.device, shape)
-    place = UOp(Ops.GATHER, wide, (zeros, *indices), axes)
-    store = UOp(Ops.STORE, dtypes.void, (place, values.cast(wide)), Ops.ADD)
-    return zeros.after(store).cast(values.dtype)
+    places = tuple([shape[axis] for axis in axes])
+    kept = tuple([size for axis, size in enumerate(shape) if axis not in axes])
+    if isinstance(values.device, str) and all(isinstance(size, int) for size in shape):
+        wide = sum_dtype(values.dtype)
+        zeros = _new_state(UOp.const(wide, 0), values.device, (prod(places), *kept))
+        place = UOp(Ops.GATHER, wide, (zeros, _flat_index(indices, places)), (0,))
+        store = UOp(Ops.STORE, dtypes.void, (place, values.cast(wide)), Ops.ADD)
+        total = zeros.after(store).cast(values.dtype).reshape((*places, *kept))
+    else:
+        total = _collect(values, indices, places, kept)
+    order = (*axes, *[axis for axis in range(len(shape)) if axis not in axes])
+    return total.permute(sorted(range(len(order)), key=lambda axis: order[axis]))
+
+
+def _flat_index(indices: tuple[UOp, ...], sizes: tuple[int, ...]) -> UOp:
+    """Indices of several axes as one of all their places in order; outside stays outside."""
+    if len(indices) == 1:
+        return indices[0]
+    flat: UOp | None = None
+    inside: UOp | None = None
+    for index, size in zip(indices, sizes, strict=True):
+        place = _wrapped(index.cast(dtypes.int64), size)
+        valid = place.ge(0) & place.lt(size)
+        flat = place if flat is None else flat * size + place
+        inside = valid if inside is None else inside & valid
+    assert flat is not None and inside is not None
+    return inside.where(flat, prod(sizes)).simplify()
+
+
+def _wrapped(index: UOp, size: Any) -> UOp:
+    """Negative indices counted from the end."""
+    return index.lt(0).where(index + size, index)
 
 
 def _new_state(number: UOp, device: str, shape: tuple[int, ...]) -> UOp:
@@ -341,54 +366,35 @@ def _new_state(number: UOp, device: str, shape: tuple[int, ...]) -> UOp:
 
 
 def _collect(
-    values: UOp, indices: tuple[UOp, ...], axes: tuple[int, ...], shape: tuple[Any, ...]
+    values: UOp, indices: tuple[UOp, ...], places: tuple[Any, ...], kept: tuple[Any, ...]
 ) -> UOp:
     """As `scatter_add`, without storage: each place looks at every index and sums what is its own.
 
     That is indices x places steps.
     """
     index_shape = indices[0].shape
-    places = tuple([shape[axis] for axis in axes])
-    kept = tuple([size for axis, size in enumerate(shape) if axis not in axes])
     everything = (*index_shape, *places, *kept)
-    meant = UOp.const(dtypes.bool, True)
-    for number, index in enumerate(indices):
-        others = len(places) + len(kept)
-        wrapped, iota = _index_and_places(index, places[number])
-        asked = wrapped._mop(Ops.RESHAPE, (*index_shape, *[1] * others))
+    ones = [1] * (len(places) + len(kept))
+    chosen = values._mop(Ops.RESHAPE, (*index_shape, *ones[: len(places)], *kept))
+    chosen = chosen.expand(everything)
+    for number, (index, size) in enumerate(zip(indices, places, strict=True)):
+        asked = _wrapped(index.cast(dtypes.int64), _as_node(size, dtypes.int64))
+        asked = asked._mop(Ops.RESHAPE, (*index_shape, *ones)).expand(everything)
         alone = [1] * len(everything)
-        alone[len(index_shape) + number] = places[number]
-        here = asked.expand(everything).eq(iota._mop(Ops.RESHAPE, tuple(alone)).expand(everything))
-        meant = here if number == 0 else meant & here
-    spread = values._mop(Ops.RESHAPE, (*index_shape, *[1] * len(places), *kept))
-    total = meant.where(spread.expand(everything), 0.0)
-    total = total.sum(tuple(range(len(index_shape)))) if index_shape else total
-    order = (*axes, *[axis for axis in range(len(shape)) if axis not in axes])
-    return total.permute(sorted(range(len(order)), key=lambda axis: order[axis]))
+        alone[len(index_shape) + number] = size
+        here = _iota(size, dtypes.int64)._mop(Ops.RESHAPE, tuple(alone)).expand(everything)
+        chosen = asked.eq(here).where(chosen, 0.0)
+    return chosen.sum(tuple(range(len(index_shape)))) if index_shape else chosen
 
 
-def _index_and_places(index: UOp, size: Any) -> tuple[UOp, UOp]:
-    """An index with negative numbers wrapped, and 0, 1, ... size-1, in a dtype that holds both."""
-    if index.dtype is dtypes.uint64:
-        dtype = dtypes.uint64
-    else:
-        narrow = index.dtype.itemsize < 4 or index.dtype is dtypes.int32
-        # a size beyond int32 cannot be wrapped in it
-        dtype = dtypes.int32 if narrow and _fits_int32(size) else dtypes.int64
-    count = size if isinstance(size, UOp) else UOp.const(dtypes.weakint, size)
+def _as_node(size: Any, dtype: DType) -> UOp:
+    return size.cast(dtype) if isinstance(size, UOp) else UOp.const(dtype, size)
+
+
+def _iota(size: Any, dtype: DType) -> UOp:
     if isinstance(size, UOp):
-        iota = UOp(Ops.IOTA, dtype, (size,))
-    else:
-        iota = UOp(Ops.IOTA, dtype, (), size)
-    asked = index.cast(dtype)
-    if dtypes.is_unsigned(index.dtype):
-        return asked, iota
-    return asked.lt(0).where(asked + count.cast(dtype), asked), iota
-
-
-def _fits_int32(size: Any) -> bool:
-    most = size.vmax if isinstance(size, UOp) else size
-    return bool(most <= dtypes.int32.max)
+        return UOp(Ops.IOTA, dtype, (size,))
+    return UOp(Ops.IOTA, dtype, (), size)
 
 
 # ------------------------------------------------------------ reductions
@@ -464,7 +470,7 @@ def _products_of_others(factors: UOp) -> UOp:
     """The product of the others for each element of the last axis, whose size is symbolic."""
     *kept, count = factors.shape
     square = (*kept, count, count)
-    iota = UOp(Ops.IOTA, dtypes.int32, (count,))
+    iota = _iota(count, dtypes.int64)
     rows = iota._mop(Ops.RESHAPE, (*[1] * len(kept), count, 1)).expand(square)
     columns = iota._mop(Ops.RESHAPE, (*[1] * len(kept), 1, count)).expand(square)
     across = factors._mop(Ops.RESHAPE, (*kept, 1, count)).expand(square)
@@ -562,7 +568,7 @@ def _is_lasting(shape: tuple[Any, ...], base: UOp, place_views: list[UOp]) -> UO
             "the gradient of an assignment through indices needs one device and known sizes, found "
             f"{base.device} and shape {shape}"
         )
-    numbers = UOp(Ops.IOTA, dtypes.int32, (), count)._mop(Ops.RESHAPE, shape) + 1
+    numbers = _iota(count, dtypes.int32)._mop(Ops.RESHAPE, shape) + 1
     state = _new_state(UOp.const(dtypes.int32, 0), base.device, base.shape)
     written = state.after(_apply_views(state, place_views).store(numbers))
     return _apply_views(written, place_views).eq(numbers)

@@ -8,10 +8,7 @@ applied, so assigning to a storage is seen by every view of it.
 
 from __future__ import annotations
 
-import builtins
-import os
 import pathlib
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
@@ -27,22 +24,23 @@ from weft.dtype import (
 )
 from weft.engine import host
 from weft.engine.cell import Cell
+from weft.engine.operands import apply_moves, broadcast, cast_value, promote, user_line
 from weft.engine.realize import realize_readers
 from weft.engine.storage import node_of
-from weft.errors import ArgumentError, DataError, DeviceError, DTypeError, ShapeError
+from weft.errors import ArgumentError, DeviceError, DTypeError, ShapeError
 from weft.helpers import prod
 from weft.knobs import TRAINING, Context
 from weft.mixin.movement import broadcast_shape
 from weft.mixin.values import Move, ValuesMixin
 from weft.uop.args import ReduceArg
 from weft.uop.node import UOp
-from weft.uop.opset import OPSET, GroupOp, Ops, Typing
+from weft.uop.opset import OPSET, Ops, Typing
 
 Devices = str | tuple[str, ...] | None
 
-_PACKAGE = os.path.dirname(os.path.abspath(__file__))
 # what an op means on bools: they are the two-element algebra, not numbers
 _ON_BOOLS = {Ops.ADD: Ops.OR, Ops.MUL: Ops.AND}
+_UNSIGNED = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}
 _TAKES = {
     "float": (lambda dtype: dtype.kind == "float", "floats"),
     "int": (lambda dtype: dtype.kind in ("int", "uint"), "ints"),
@@ -58,44 +56,6 @@ def is_numpy_ndarray(value: Any) -> bool:
     False
     """
     return host.is_numpy(value) and hasattr(value, "tobytes")
-
-
-def _user_line() -> tuple[str, int] | None:
-    """Where the user's code is: the first frame outside this package."""
-    frame = sys._getframe(2)
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        frame = frame.f_back  # type: ignore[assignment]
-    return None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
-
-
-def apply_moves(value: UOp, moves: Sequence[Move], writing: bool = False) -> UOp:
-    """A view of a storage's value; DETACH is a matter of reading only, not of writing."""
-    for op, arg in moves:
-        if op is not Ops.DETACH:
-            value = value._mop(op, arg)
-        elif not writing:
-            value = UOp(Ops.DETACH, value.dtype, (value,))
-    return value
-
-
-def _cast(node: UOp, dtype: DType) -> UOp:
-    """A cast; a weak constant that was only moved about becomes a constant of the dtype itself."""
-    if node.dtype is dtype:
-        return node
-    if node.op is not Ops.CONST and node.dtype in (dtypes.weakint, dtypes.weakfloat, dtypes.bool):
-        nodes = node.toposort()
-        if all(u.op in GroupOp.View or u.op in _CONSTANT_OPS for u in nodes):
-            done: dict[UOp, UOp] = {}
-            for u in nodes:
-                if u.op is Ops.CONST:
-                    done[u] = u.cast(dtype)
-                else:
-                    done[u] = UOp(u.op, dtype, tuple([done[s] for s in u.src]), u.arg, u.tag)
-            return done[node]
-    return node.cast(dtype)
-
-
-_CONSTANT_OPS = frozenset((Ops.CONST, Ops.EXPAND, Ops.PAD, Ops.CAT))
 
 
 class _TensorType(type):
@@ -149,7 +109,7 @@ class Tensor(ValuesMixin, metaclass=_TensorType):
         if isinstance(data, (bool, int, float)) and not host.is_numpy(data):
             self._cell = Cell(host.number(data, place, chosen), pure=True)
         elif isinstance(data, UOp):
-            value = data if chosen is None else _cast(data, chosen)
+            value = data if chosen is None else cast_value(data, chosen)
             value = value if place is None or value.device == place else host.pin(value, place)
             self._cell = Cell(value, pure=data.dtype in dtypes.weaks)
         elif isinstance(data, pathlib.Path):
@@ -176,12 +136,13 @@ class Tensor(ValuesMixin, metaclass=_TensorType):
     def _from_uop(cls, node: UOp, pure: bool = False) -> Self:
         """A new storage with this value."""
         if node.dtype in dtypes.weaks and not pure:
-            node = _cast(node, strong_dtype(node.dtype))
+            node = cast_value(node, strong_dtype(node.dtype))
         # asking now reports wrong shapes and devices where the user wrote them
         node.shape  # noqa: B018
         host.refuse_computing(node)
+        node.device  # noqa: B018
         if node.origin is None:
-            node.origin = _user_line()
+            node.origin = user_line()
         return cls._view_of(Cell(node, pure), ())
 
     @classmethod
@@ -238,13 +199,13 @@ class Tensor(ValuesMixin, metaclass=_TensorType):
             moves = moves[:-1]
         view = self._view_of(self._cell, (*moves, (op, arg)))
         if view.uop.origin is None:
-            view.uop.origin = _user_line()
+            view.uop.origin = user_line()
         return view
 
     def _cat(self, others: Sequence[Self], axis: int) -> Self:
         parts = (self, *others)
-        dtype, pure = _promote(parts)
-        nodes = tuple([_cast(part.uop, dtype) for part in parts])
+        dtype, pure = promote(parts)
+        nodes = tuple([cast_value(part.uop, dtype) for part in parts])
         return self._from_uop(UOp(Ops.CAT, dtype, nodes, axis), pure)
 
     def _reduce_axis(self, op: Ops, axes: tuple[int, ...]) -> Self:
@@ -302,7 +263,7 @@ class Tensor(ValuesMixin, metaclass=_TensorType):
         if op is Ops.WHERE:
             return self.where(*src)
         operands = (self, *[self._lift(x) for x in src])
-        dtype, pure = _promote(operands)
+        dtype, pure = promote(operands)
         if dtype is dtypes.bool:
             op = _ON_BOOLS.get(op, op)
             if op in (Ops.IDIV, Ops.MOD, Ops.SHL, Ops.SHR):
@@ -311,7 +272,7 @@ class Tensor(ValuesMixin, metaclass=_TensorType):
         if row.on != "any" and not _TAKES[row.on][0](dtype):
             raise DTypeError(f"{op.name} ({row.meaning}) takes {_TAKES[row.on][1]}, found {dtype}")
         result = dtypes.bool if row.typing is Typing.COMPARE else dtype
-        return self._from_uop(UOp(op, result, _broadcast(operands, dtype)), pure)
+        return self._from_uop(UOp(op, result, broadcast(operands, dtype)), pure)
 
     def where(self, x: Any, y: Any) -> Self:
         """x where this is true, else y.
@@ -320,9 +281,9 @@ class Tensor(ValuesMixin, metaclass=_TensorType):
         [0, 20, 30]
         """
         choices = (self._lift(x), self._lift(y))
-        dtype, pure = _promote(choices)
+        dtype, pure = promote(choices)
         condition = self.cast(dtypes.bool)
-        nodes = _broadcast((condition, *choices), dtype, first=dtypes.bool)
+        nodes = broadcast((condition, *choices), dtype, first=dtypes.bool)
         return self._from_uop(UOp(Ops.WHERE, dtype, nodes), pure and condition._cell.pure)
 
     def cast(self, dtype: DType | str) -> Self:
@@ -334,7 +295,7 @@ class Tensor(ValuesMixin, metaclass=_TensorType):
         target = to_dtype(dtype)
         if target is self.dtype:
             return self
-        return self._from_uop(_cast(self.uop, target), self._cell.pure)
+        return self._from_uop(cast_value(self.uop, target), self._cell.pure)
 
     def bitcast(self, dtype: DType | str) -> Self:
         """The same bits as another dtype; if it has another size, the last axis changes.
@@ -355,7 +316,28 @@ class Tensor(ValuesMixin, metaclass=_TensorType):
             stored = host.stored_bits(self.uop, target)
             if stored is not None:
                 return self._from_uop(stored)
-        return self._from_uop(self.uop.bitcast(target), self._cell.pure)
+        if target.itemsize == self.dtype.itemsize:
+            return self._from_uop(self.uop.bitcast(target), self._cell.pure)
+        return self._bitcast_resized(target)
+
+    def _bitcast_resized(self, target: DType) -> Self:
+        """Bits of another size: words are cut into parts, or joined of them, lowest first."""
+        before, after = self.dtype.itemsize, target.itemsize
+        words = self.bitcast(_UNSIGNED[before])
+        last = self.shape[-1]
+        if after < before:
+            shifts = self._iota(before // after).cast(words.dtype) * (8 * after)
+            parts = (words.unsqueeze(-1) >> shifts).cast(_UNSIGNED[after])
+            return parts.reshape((*self.shape[:-1], last * (before // after))).bitcast(target)
+        count = after // before
+        if isinstance(last, int) and last % count:
+            raise ShapeError(
+                f"bitcast from {self.dtype} to {target} needs a last axis whose bytes divide by "
+                f"{after}, found {last} elements of {before} bytes"
+            )
+        parts = words.reshape((*self.shape[:-1], last // count, count)).cast(_UNSIGNED[after])
+        shifts = self._iota(count).cast(_UNSIGNED[after]) * (8 * before)
+        return (parts << shifts).sum(-1, dtype=_UNSIGNED[after]).bitcast(target)
 
     def __eq__(self, x: object) -> Self:  # type: ignore[override]
         return self.eq(x)
@@ -485,7 +467,7 @@ class Tensor(ValuesMixin, metaclass=_TensorType):
         place = apply_moves(state, self._moves, writing=True)
         cell.overwrite(state.after(place.store(source.uop)))
         if cell.value.origin is None:
-            cell.value.origin = _user_line()
+            cell.value.origin = user_line()
         return self
 
     def __iadd__(self, x: Any) -> Self:
@@ -547,7 +529,11 @@ class Tensor(ValuesMixin, metaclass=_TensorType):
                     f"hold; cast it first: x.cast({target})"
                 )
             target = source.dtype
-        if broadcast_shape(source.shape, self.shape) != self.shape:
+        try:
+            fits = broadcast_shape(source.shape, self.shape) == self.shape
+        except ShapeError:
+            fits = False
+        if not fits:
             raise ShapeError(
                 f"assign to a Tensor of shape {self.shape} of one of shape {source.shape}, which "
                 "does not broadcast to it"
@@ -560,11 +546,15 @@ class Tensor(ValuesMixin, metaclass=_TensorType):
         if isinstance(x, (list, tuple, bytes, bytearray, memoryview)):
             x = type(self)(x, dtype=self.dtype)
         source = self._assignable(x)
-        if cell.storage is None and self._covers_storage:
-            value = cell.value
-            buffer = UOp.new_buffer(self.device, prod(value.shape), strong_dtype(value.dtype))
+        value = cell.value
+        if host.is_stored_view(value):
+            pass
+        elif self._covers_storage:
+            # nothing was written there yet, and nothing of what would have been remains
+            buffer = UOp.new_buffer(str(self.device), prod(value.shape), strong_dtype(value.dtype))
             cell.overwrite(buffer.reshape(value.shape))
-        self.realize()
+        else:
+            self.realize()
         target = host.stored_part(self.uop)
         if target is None:
             raise ArgumentError(
@@ -603,7 +593,7 @@ class Tensor(ValuesMixin, metaclass=_TensorType):
         dtype = strong_dtype(value.dtype)
         buffer = UOp.new_buffer(Device.canonicalize(device), prod(value.shape), dtype)
         base = buffer.reshape(value.shape)
-        return base.after(base.store(_cast(value, dtype)))
+        return base.after(base.store(cast_value(value, dtype)))
 
     @classmethod
     def from_blob(cls, ptr: int, shape: tuple[int, ...], **kwargs: Any) -> Self:
@@ -687,34 +677,3 @@ def _restored(
         return Tensor(value, requires_grad=requires_grad)
     flat = Tensor(contents, device=device, dtype=dtype, requires_grad=requires_grad)
     return flat.reshape(shape)
-
-
-def _promote(operands: Sequence[Any]) -> tuple[DType, bool]:
-    """The dtype that operands meet in, and whether all are pure constants.
-
-    Numbers are weak. What is not a pure constant is data, and data is never weak.
-    """
-    pure = builtins.all(not isinstance(x, Tensor) or x._cell.pure for x in operands)
-    types = [x.dtype if isinstance(x, Tensor) else weak_dtype(x) for x in operands]
-    dtype = least_upper_dtype(*types)
-    return (dtype if pure else strong_dtype(dtype)), pure
-
-
-def _broadcast(
-    operands: Sequence[Any], dtype: DType, first: DType | None = None
-) -> tuple[UOp, ...]:
-    """The operands' nodes in one dtype and one shape; scalars stay scalars.
-
-    `first` is the dtype of the first operand where it differs (the condition of WHERE).
-    """
-    shapes = [x.shape for x in operands if isinstance(x, Tensor)]
-    shape = broadcast_shape(*shapes)
-    nodes = []
-    for position, x in enumerate(operands):
-        target = first if first is not None and position == 0 else dtype
-        if not isinstance(x, Tensor):
-            nodes.append(UOp.const(target, x))
-            continue
-        node = _cast(x.uop, target)
-        nodes.append(node if not x.shape or x.shape == shape else node.expand(shape))
-    return tuple(nodes)

@@ -20,9 +20,7 @@ def check(found: Tensor, wanted: Any) -> None:
     if values.dtype.name not in TOLERANCES:
         np.testing.assert_array_equal(values, wanted)
         return
-    rtol, atol = (
-        (1.6e-2, 1e-5) if found.dtype.name == "bfloat16" else TOLERANCES[values.dtype.name]
-    )
+    rtol, atol = (1.6e-2, 1e-5) if found.dtype.name == "bfloat16" else TOLERANCES[values.dtype.name]
     np.testing.assert_allclose(values, wanted, rtol=rtol, atol=atol)
 
 

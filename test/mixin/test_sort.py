@@ -23,7 +23,9 @@ def test_sort(axis: int, descending: bool) -> None:
     check(Tensor(data).argsort(axis, descending), wanted.indices.numpy())
 
 
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "uint32", "int64", "float16", "float64", "bool"])
+@pytest.mark.parametrize(
+    "dtype", ["int8", "uint8", "uint32", "int64", "float16", "float64", "bool"]
+)
 def test_every_kind_of_number(dtype: str) -> None:
     data = np.random.default_rng(1).integers(0, 200, 50).astype(dtype)
     check(Tensor(data).sort()[0], np.sort(data))

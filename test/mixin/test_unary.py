@@ -113,8 +113,9 @@ def test_minimum_of_every_kind_of_number() -> None:
     for dtype in (dtypes.int8, dtypes.uint8, dtypes.int64, dtypes.float32):
         data = [0, 1, 2, 100]
         assert Tensor(data, dtype=dtype).minimum(2).tolist() == [0, 1, 2, 2]
-    assert Tensor([-128, 127], dtype=dtypes.int8).minimum(Tensor([127, -128], dtype=dtypes.int8)
-                                                          ).tolist() == [-128, -128]
+    assert Tensor([-128, 127], dtype=dtypes.int8).minimum(
+        Tensor([127, -128], dtype=dtypes.int8)
+    ).tolist() == [-128, -128]
     assert math.isnan(Tensor([math.nan]).minimum(1.0).item())
     assert Tensor([True, False]).minimum(True).tolist() == [True, False]
 

@@ -50,7 +50,7 @@ def number(value: bool | int | float, device: Devices, dtype: DType | None) -> U
 
 def pin(node: UOp, device: Devices) -> UOp:
     """The value on a device (of something computed from numbers alone: computed there)."""
-    place = Device.canonicalize(device)  # type: ignore[arg-type]
+    place = Device.canonicalize(device)
     if is_storage(node.device):
         return _fetched(node, place)
     if is_storage(place) and node.device is None and node.dtype not in dtypes.weaks:
@@ -70,10 +70,13 @@ def storage_dtype(node: UOp) -> DType:
 
 def from_host(data: Any, device: Devices, dtype: DType | None) -> UOp:
     """Data of the host as stored memory on the device."""
-    place = Device.canonicalize(device)  # type: ignore[arg-type]
+    place = Device.canonicalize(device)
     if not isinstance(place, str):
         # the whole goes to the first device; whoever asked for several shards it from there
         place = place[0]
+    if is_storage(place):
+        # building an expression writes no file; realizing it does
+        return pin(from_host(data, Device.DEFAULT, dtype), place)
     if data is None:
         return _stored(b"", (0,), dtype or dtypes.default_float, place)
     if isinstance(data, (bytes, bytearray, memoryview)):
@@ -115,7 +118,7 @@ def _from_numpy(data: Any, dtype: DType | None, device: str) -> UOp:
     chosen = found if dtype is None else strong_dtype(dtype)
     if chosen is not found:
         array, found = _convert_numpy(array, found, chosen)
-    raw = array.reshape(-1).view(numpy.uint8) if array.size else array.reshape(-1)
+    raw: Any = array.reshape(-1).view(numpy.uint8) if array.size else array.reshape(-1)
     return _stored(memoryview(raw) if array.size else b"", tuple(data.shape), found, device)
 
 
@@ -245,11 +248,14 @@ def is_same_storage(left: Devices, right: Devices) -> bool:
 
 def refuse_computing(node: UOp) -> None:
     """An error for an op whose result would have to be computed on a storage."""
-    if node.op not in _STORABLE and is_storage(node.device):
-        raise DeviceError(
-            f"{node.op.name} on {node.device}, which only stores and computes nothing; move the "
-            f'Tensor first: x.to("{Device.DEFAULT}")'
-        )
+    if node.op in _STORABLE:
+        return
+    for source in node.src:
+        if is_storage(source.device):
+            raise DeviceError(
+                f"{node.op.name} on {source.device}, which only stores and computes nothing; move "
+                f'the Tensor first: x.to("{Device.DEFAULT}")'
+            )
 
 
 def from_file(path: pathlib.Path, dtype: DType | None) -> UOp:

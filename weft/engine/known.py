@@ -1,11 +1,11 @@
 """What is in memory already: expressions whose values were realized after graphs had used them.
 
-What comes in: expressions and the storage that holds their values. What goes out: graphs that read
-that storage instead of computing again.
-Where it sits: beside realize, which remembers here and asks here.
-The one invariant: an entry is true for as long as its storage is not overwritten. It serves graphs
-that are older than it; a graph that is written down anew is computed anew, so that timing a loop
-measures work and not memory of it.
+What comes in: expressions and the storage that holds their values. What goes out: graphs that
+read that storage instead of computing again. Where it sits: beside realize, which remembers here
+and asks here.
+The one invariant: an entry is true for as long as its storage is not overwritten. It serves
+graphs that are older than it; a graph that is written down anew is computed anew, so that timing
+a loop measures work and not memory of it.
 """
 
 from __future__ import annotations

@@ -85,6 +85,8 @@ def realize_readers(storage: str, live: Iterable[Cell]) -> None:
     """Compute what is pending on the contents of a storage device, before they are overwritten."""
     with _lock:
         pending = [c for c in live if not c.is_realized and not c.pure]
+        if not pending:
+            return
         values = with_known(pending)
         reads: set[UOp] = set()
         for node in values.toposort():

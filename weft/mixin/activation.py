@@ -15,7 +15,7 @@ from weft.errors import ArgumentError
 from weft.mixin.dtype import computing_dtype
 from weft.mixin.reduce import Axes
 from weft.mixin.stats import StatsMixin
-from weft.mixin.unary import LN_2, LOG2_E, in_wide_floats
+from weft.mixin.unary import LN_2, in_wide_floats
 
 
 class ActivationMixin(StatsMixin):
@@ -54,7 +54,7 @@ class ActivationMixin(StatsMixin):
         >>> Tensor([0.0, 2.0]).elu().tolist()
         [0.0, 2.0]
         """
-        return self.gt(0).where(self, (self.minimum(0.0).exp() - 1) * alpha)
+        return self.gt(0).where(self, (self.minimum(0.0)._bounded_exp() - 1) * alpha)
 
     @in_wide_floats
     def celu(self, alpha: float = 1.0) -> Self:
@@ -63,7 +63,7 @@ class ActivationMixin(StatsMixin):
         >>> Tensor([0.0, 2.0]).celu().tolist()
         [0.0, 2.0]
         """
-        return self.gt(0).where(self, ((self.minimum(0.0) / alpha).exp() - 1) * alpha)
+        return self.gt(0).where(self, ((self.minimum(0.0) / alpha)._bounded_exp() - 1) * alpha)
 
     @in_wide_floats
     def selu(self, alpha: float = 1.67326, gamma: float = 1.0507) -> Self:
@@ -72,7 +72,8 @@ class ActivationMixin(StatsMixin):
         >>> Tensor([0.0]).selu().tolist()
         [0.0]
         """
-        return self.gt(0).where(self, (self.minimum(0.0).exp() - 1) * alpha) * gamma
+        negative = (self.minimum(0.0)._bounded_exp() - 1) * alpha
+        return self.gt(0).where(self, negative) * gamma
 
     @in_wide_floats
     def silu(self) -> Self:
@@ -103,7 +104,8 @@ class ActivationMixin(StatsMixin):
         if approximate != "tanh":
             raise ArgumentError(f'gelu has approximate "tanh" or "none", found {approximate!r}')
         inner = (self + self * self * self * 0.044715) * math.sqrt(2 / math.pi)
-        return self * 0.5 * (inner.tanh() + 1)
+        # (1 + tanh(u)) / 2 is sigmoid(2u), which takes one exponential and no cases
+        return self * (inner * 2).sigmoid()
 
     @in_wide_floats
     def quick_gelu(self) -> Self:
@@ -146,7 +148,7 @@ class ActivationMixin(StatsMixin):
         [0.6931471824645996]
         """
         scaled = self * beta
-        return (scaled.maximum(0.0) + scaled.abs().neg().exp()._log1p()) * (1 / beta)
+        return (scaled.maximum(0.0) + scaled.abs().neg()._bounded_exp()._log1p()) * (1 / beta)
 
     @in_wide_floats
     def mish(self) -> Self:
@@ -155,7 +157,10 @@ class ActivationMixin(StatsMixin):
         >>> Tensor([0.0]).mish().tolist()
         [0.0]
         """
-        return self * self.softplus().tanh()
+        # tanh(log(1 + e)) is (e*e + 2e) / (e*e + 2e + 2); from 20 on it rounds to 1
+        power = self.minimum(20.0)._bounded_exp()
+        ratio = power * (power + 2)
+        return self * (ratio / (ratio + 2))
 
     @in_wide_floats
     def logsigmoid(self) -> Self:
@@ -191,7 +196,7 @@ class ActivationMixin(StatsMixin):
         """
         shifted, result = self._shifted(axis, dtype)
         # what is far below the greatest vanishes, so the plain exponential is exact enough
-        power = (shifted * LOG2_E).exp2()
+        power = shifted._bounded_exp()
         return (power / power.sum(axis, keepdim=True)).cast(result)
 
     def softmin(self, axis: Axes = -1, dtype: DType | None = None) -> Self:
@@ -209,5 +214,5 @@ class ActivationMixin(StatsMixin):
         [-0.6931471824645996, -0.6931471824645996]
         """
         shifted, result = self._shifted(axis, dtype)
-        total = (shifted * LOG2_E).exp2().sum(axis, keepdim=True)
+        total = shifted._bounded_exp().sum(axis, keepdim=True)
         return (shifted - total.log2() * LN_2).cast(result)

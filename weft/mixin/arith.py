@@ -54,7 +54,7 @@ class ArithMixin:
         return self.const_like(b)
 
     def _unchanged(self) -> Self:
-        """The result of an op that changes nothing. A Tensor's is a new one: no result is a view."""
+        """The result of an op that changes nothing. A Tensor's is new: no result is a view."""
         return self
 
     def _binop(self, op: Ops, x: Any, reverse: bool) -> Self:

@@ -113,7 +113,7 @@ class StatsMixin(IndexingMixin):
         greatest = wide.max(axis, keepdim=True)
         # of infinities nothing may be subtracted: inf - inf is nan
         shift = greatest.isfinite().where(greatest, greatest._constant(0))
-        total = (wide - shift).exp().sum(axis, keepdim).log()
+        total = (wide - shift)._bounded_exp().sum(axis, keepdim).log()
         result = total + (shift if keepdim else shift.reshape(total.shape))
         return result.cast(least_upper_float(self.dtype))
 
@@ -178,7 +178,7 @@ class StatsMixin(IndexingMixin):
         shift = greatest.isfinite().where(greatest, greatest._constant(0))
         count = last.shape[-1]
         before = self._iota(count).unsqueeze(1).ge(self._iota(count))
-        terms = before.where((last.unsqueeze(-2) - shift).exp(), 0)
+        terms = before.where((last.unsqueeze(-2) - shift)._bounded_exp(), 0)
         result = terms.sum(-1).log() + shift.squeeze(-1)
         return result.transpose(place, -1).cast(least_upper_float(self.dtype))
 

@@ -155,8 +155,8 @@ class UnaryMixin(DTypeMixin):
     def _short_power(self, exponent: int | float) -> Self | None:
         """Powers that are a multiplication or a root, which is faster and at least as exact."""
         if exponent == 1:
-            value = self.cast(least_upper_float(self.dtype)) if isinstance(exponent, float) else self
-            return value._unchanged() if value is self else value
+            kept = isinstance(exponent, int) or dtypes.is_float(self.dtype)
+            return self._unchanged() if kept else self._float_operand()
         if exponent in (2, 3) and (isinstance(exponent, int) or dtypes.is_float(self.dtype)):
             return self * self if exponent == 2 else self * self * self
         if exponent == -1 and dtypes.is_float(self.dtype):
@@ -217,6 +217,13 @@ class UnaryMixin(DTypeMixin):
         low = low + bounded * LOG2_E_REST
         return high.exp2() * (low * LN_2 + 1)
 
+    def _bounded_exp(self) -> Self:
+        """`exp` where only the absolute error counts: of what is negative, or becomes a divisor.
+
+        Its relative error grows with |x|, but there the result no longer matters.
+        """
+        return (self * LOG2_E).exp2()
+
     def log2(self) -> Self:
         """The logarithm to base 2; -inf of zero, nan below.
 
@@ -263,7 +270,7 @@ class UnaryMixin(DTypeMixin):
         greater = left.maximum(right)
         # of two equal infinities the difference is nan, but the greater is the answer
         difference = left.eq(right).where(greater._constant(0), (left - right).abs())
-        return (greater + difference.neg().exp()._log1p()).cast(dtype)
+        return (greater + difference.neg()._bounded_exp()._log1p()).cast(dtype)
 
     @in_wide_floats
     def sigmoid(self) -> Self:
@@ -272,7 +279,7 @@ class UnaryMixin(DTypeMixin):
         >>> Tensor([0.0]).sigmoid().tolist()
         [0.5]
         """
-        return (self.neg().exp() + 1).reciprocal()
+        return (self.neg()._bounded_exp() + 1).reciprocal()
 
     @in_wide_floats
     def tanh(self) -> Self:
@@ -282,7 +289,7 @@ class UnaryMixin(DTypeMixin):
         [0.0]
         """
         small = self * polynomial(self * self, _TANH_SHORT if self._is_single else _TANH_LONG)
-        large = 1 - 2 / ((self * 2).exp() + 1)
+        large = 1 - 2 / ((self * 2)._bounded_exp() + 1)
         return self.abs().lt(0.625).where(small, large)
 
     @in_wide_floats
@@ -357,7 +364,7 @@ class UnaryMixin(DTypeMixin):
         small = self * polynomial(self * self, _ERF_SHORT if single else _ERF_LONG)
         size = self.abs().maximum(1.0).minimum(4.0 if single else 6.0)
         tail = polynomial((size - 2) / (size + 2), _ERFCX_SHORT if single else _ERFCX_LONG)
-        large = 1 - (size * size).neg().exp() * tail
+        large = 1 - (size * size).neg()._bounded_exp() * tail
         return self.abs().lt(1).where(small, self.lt(0).where(large.neg(), large))
 
     # ------------------------------------------------------------ rounding and signs

@@ -14,6 +14,7 @@ from weft.dtype import dtypes, to_numpy_dtype
 from weft.engine import host
 from weft.engine import realize as engine
 from weft.engine.cell import Cell
+from weft.engine.operands import Move
 from weft.engine.storage import buffer_of
 from weft.errors import DeviceError, ShapeError
 from weft.helpers import prod
@@ -22,10 +23,8 @@ from weft.mixin.loss import LossMixin
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
 
-Move = tuple[Ops, Any]
-# an expression without these, and not larger, is worth a look whether it is a single number
-_NOT_FOLDABLE = frozenset((Ops.BUFFER, Ops.IOTA, Ops.AFTER, Ops.CAT, Ops.GATHER, Ops.PAD))
-_FOLDABLE_NODES = 256
+# if all elements are one number, they still are after these
+_MOVED_ONLY = GroupOp.View | {Ops.EXPAND, Ops.COPY, Ops.CONTIGUOUS, Ops.DETACH}
 
 
 class ValuesMixin(LossMixin):
@@ -129,16 +128,18 @@ class ValuesMixin(LossMixin):
         node = self.uop
         if node.device is not None and not self._cell.pure:
             return None
-        if node.base.op is not Ops.CONST:
-            parts = node.toposort()
-            if len(parts) > _FOLDABLE_NODES or any(u.op in _NOT_FOLDABLE for u in parts):
+        done: dict[UOp, UOp] = {}
+        for part in node.toposort():
+            if part.op in _MOVED_ONLY and part.src:
+                done[part] = done[part.src[0]]
+            elif part.op in (Ops.CONST, Ops.BIND, Ops.VARIABLE):
+                done[part] = part.src[1] if part.op is Ops.BIND else part
+            elif part.op in GroupOp.Elementwise:
+                done[part] = part.with_src(tuple([done[s] for s in part.src])).simplify()
+            else:
                 return None
-            node = node.simplify()
-        while node.op in GroupOp.View or node.op in (Ops.EXPAND, Ops.COPY, Ops.CONTIGUOUS):
-            node = node.src[0]
-        if node.op is Ops.BIND:
-            return node.src[1].arg
-        return node.arg if node.op is Ops.CONST else None
+        result = done[node]
+        return result.arg if result.op is Ops.CONST else None
 
     def _readable(self) -> Self:
         """This in a dtype that Python and NumPy can read."""

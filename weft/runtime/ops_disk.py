@@ -39,7 +39,7 @@ class DiskFile:
         self.can_write = False
         self._handle: int | None = None
         self._lock = threading.Lock()
-        if os.path.lexists(path):
+        if os.path.exists(path):
             self._handle = self._open(os.O_RDONLY, "opened")
 
     def close(self) -> None:
@@ -72,6 +72,9 @@ class DiskFile:
             raise DataError(f"{self.path} cannot be {what}: {error.strerror or error}") from None
 
     def for_reading(self) -> int:
+        handle = self._handle
+        if handle is not None:
+            return handle
         with self._lock:
             if self._handle is None:
                 self._handle = self._open(os.O_RDONLY, "read")

@@ -26,13 +26,15 @@ no more memory,
 
 from __future__ import annotations
 
+import itertools
+import weakref
 from dataclasses import dataclass, field
 from typing import Any
 
 from weft.dtype import dtypes
 from weft.helpers import prod
 from weft.schedule.draft import Demand, Draft, volume
-from weft.schedule.index import ZERO, Index, both, source_index
+from weft.schedule.index import ZERO, Index, as_index, both, source_index
 from weft.schedule.place import storage_of
 from weft.schedule.survey import Survey
 from weft.uop.args import AxisType
@@ -325,19 +327,26 @@ class Decider:
 Slot = tuple[UOp, UOp]  # stands for (the place a run-time index names, whether it is inside)
 
 
+_slot_numbers: weakref.WeakKeyDictionary[UOp, int] = weakref.WeakKeyDictionary()
+_next_slot = itertools.count()
+
+
 def gather_slots(node: UOp, index: Index) -> list[Slot]:
     """For each index of a GATHER, nodes that stand for its value until the index itself is built.
 
-    They depend on the right ranges and are known to be inside the gathered axis.
+    They depend on the right ranges and are known to be inside the gathered axis; no rule looks
+    into them.
     """
-    count = len(node.src[1].shape)
-    places = index[:count]
+    places = index[: len(node.src[1].shape)]
     slots = []
     for axis, source in zip(node.arg, node.src[1:], strict=True):
-        size = node.src[0].shape[axis]
-        opaque = UOp(Ops.GATHER, dtypes.weakint, (source, *places), ("slot", axis))
-        known = opaque.alu(Ops.MOD, size)
-        slots.append((known, opaque.alu(Ops.CMPLT, size)))
+        number = _slot_numbers.get(source)
+        if number is None:
+            number = _slot_numbers[source] = next(_next_slot)
+        size = as_index(node.src[0].shape[axis])
+        place = UOp(Ops.SPECIAL, dtypes.weakint, (size, *places), ("place", number, axis))
+        inside = UOp(Ops.SPECIAL, dtypes.bool, (as_index(2), *places), ("inside", number, size))
+        slots.append((place, inside))
     return slots
 
 

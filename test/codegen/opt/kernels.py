@@ -78,6 +78,17 @@ def in_place(pick: random.Random, big: int) -> Case:
     ), arrays
 
 
+def in_place_rows(pick: random.Random, big: int) -> Case:
+    """A whole that is read and written, over two axes that stay two."""
+    rows, columns = pick.randint(1, 6), pick.randint(1, big)
+    arrays = [numbers(rows, columns), numbers(columns)]
+    x, y = params(*arrays)
+    a = Axes()
+    i, j = a.loop(rows), a.loop(columns)
+    at = i * columns + j
+    return kernel(x.index(at).store(load(x, at) * 2.0 + load(y, j), i, j)), arrays
+
+
 def positions(pick: random.Random, big: int) -> Case:
     """Axes as values, and an index that divides."""
     size = pick.randint(1, big)
@@ -155,6 +166,22 @@ def rows(pick: random.Random, big: int) -> Case:
 
     total = spread(s).reduce(Ops.ADD, s)
     return kernel(out.index(i * size + j).store(spread(j) + total, i, j)), arrays
+
+
+def costly_rows(pick: random.Random, big: int) -> Case:
+    """The same with a division, which is worth keeping for the outputs."""
+    count, size = pick.randint(1, 6), pick.randint(1, big * 2)
+    arrays = [zeros(count, size, dtype=np.int32), numbers(count, size, dtype=np.int32)]
+    out, x = params(*arrays)
+    a = Axes()
+    i, j, r, s = a.loop(count), a.loop(size), a.reduce(size), a.reduce(size)
+    top = load(x, i * size + r).reduce(Ops.MAX, r)
+
+    def spread(at: UOp) -> UOp:
+        return ((load(x, i * size + at) - top) * 5) // 3
+
+    total = spread(s).reduce(Ops.ADD, s)
+    return kernel(out.index(i * size + j).store(spread(j) * total, i, j)), arrays
 
 
 def channels(pick: random.Random, big: int) -> Case:
@@ -254,20 +281,27 @@ def lookup(pick: random.Random, big: int) -> Case:
 
 
 KERNELS: list[Callable[[random.Random, int], Case]] = [
-    add, bias, transpose, in_place, positions, heads, matmul, half_matmul, two_sums, rows, channels,
+    add, bias, transpose, in_place, in_place_rows, positions, heads, matmul, half_matmul, two_sums, rows, costly_rows, channels,
     row_sums, column_sums, total, convolution, pooling, two_nests, lookup,
 ]  # fmt: skip
 
 
-def run_plain(ast: UOp, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+def run_plain(
+    ast: UOp, arrays: Sequence[np.ndarray], values: Sequence[int] = ()
+) -> list[np.ndarray]:
     """What the arrays hold after the kernel as it stands."""
-    return run_for(ast, arrays, None)
+    return run_for(ast, arrays, None, values)
 
 
-def run_for(ast: UOp, arrays: Sequence[np.ndarray], target: Target | None) -> list[np.ndarray]:
+def run_for(
+    ast: UOp,
+    arrays: Sequence[np.ndarray],
+    target: Target | None,
+    values: Sequence[int] = (),
+) -> list[np.ndarray]:
     """What the arrays hold after the kernel, optimised for a target unless that is None."""
     copies = [array.copy() for array in arrays]
     with Context(SPEC=2, NOOPT=0 if target else 1):
         program = lower(ast, PythonRenderer(target))
-    interpret(program.uops, copies)
+    interpret(program.uops, copies, values)
     return copies

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from test.codegen.kernel_builder import Axes, kernel, load, params
-from test.codegen.opt.kernels import KERNELS, matmul, numbers, run_plain, zeros
+from test.codegen.opt.kernels import KERNELS, costly_rows, matmul, numbers, run_plain, zeros
 from weft.codegen.opt import Opt, OptOps
 from weft.codegen.opt.actions import apply_opt
 from weft.codegen.opt.axes import all_axes, closed_axes
@@ -151,6 +151,18 @@ def test_stage_packs_a_panel() -> None:
     same(run_plain(new, arrays), run_plain(ast, arrays))
 
 
+def test_a_costly_row_is_kept() -> None:
+    ast, arrays = costly_rows(random.Random(1), 9)
+    new = apply_opt(ast, Opt(OptOps.KEEP, (3,)))
+    (row,) = [u for u in new.toposort() if u.op is Ops.STAGE]
+    assert [axis.arg.number for axis in row.ranges] == [(0,)]
+    assert len([u for u in new.toposort() if u.op is Ops.IDIV]) == 1
+    same(run_plain(new, arrays), run_plain(ast, arrays))
+    for number in ((0,), (2,)):
+        with pytest.raises(OptError):
+            apply_opt(ast, Opt(OptOps.KEEP, number))
+
+
 def test_padding_masks_what_it_adds() -> None:
     for ast, arrays in (copy_kernel(10), sum_kernel(10), sum_kernel(10, Ops.MAX)):
         for axis in range(len(sizes(ast))):
@@ -203,13 +215,24 @@ def test_two_lanes_in_one_expression_are_refused() -> None:
             apply_opt(ast, Opt(OptOps.VECTOR, number))
 
 
-def test_run_time_sizes_are_refused() -> None:
-    n = UOp.variable("n", 1, 10)
-    out, x = params(zeros(10), numbers(10))
-    i = Axes().loop(n)
-    ast = kernel(out.index(i).store(load(x, i), i))
+@pytest.mark.parametrize("size", [1, 3, 4, 11, 20])
+def test_run_time_sizes_have_a_rest(size: int) -> None:
+    n = UOp.variable("n", 1, 20)
+    arrays = [zeros(20), numbers(20)]
+    out, x = params(*arrays)
+    a = Axes()
+    i, r = a.loop(n), a.reduce(n)
+    ast = kernel(out.index(i).store(load(x, i) + load(x, r).reduce(Ops.ADD, r), i))
+    expected = run_plain(ast, arrays, [size])
+    for opt in (
+        Opt(OptOps.VECTOR, (0,), 4),
+        Opt(OptOps.VECTOR, (1,), 4),
+        Opt(OptOps.UNROLL, (1, 0), 2),
+    ):
+        ast = apply_opt(ast, opt)
+        same(run_plain(ast, arrays, [size]), expected)
     with pytest.raises(OptError, match="run-time size"):
-        apply_opt(ast, Opt(OptOps.UPCAST, (0,), 2))
+        apply_opt(ast, Opt(OptOps.UPCAST, (0, 2)))
 
 
 def random_opt(pick: random.Random, ast: UOp) -> Opt:
@@ -226,7 +249,7 @@ def random_opt(pick: random.Random, ast: UOp) -> Opt:
     return Opt(op, axis, pick.choice([0, 2, 3, 4, 5, 8]))
 
 
-@pytest.mark.parametrize("seed", range(180))
+@pytest.mark.parametrize("seed", range(10 * len(KERNELS)))
 def test_random_actions_compute_the_same(seed: int) -> None:
     pick = random.Random(seed)
     ast, arrays = KERNELS[seed % len(KERNELS)](pick, 9)

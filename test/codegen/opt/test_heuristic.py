@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from test.codegen.kernel_builder import Axes, kernel, load, params
-from test.codegen.opt.kernels import KERNELS, run_for, run_plain
+from test.codegen.opt.kernels import KERNELS, numbers, run_for, run_plain, zeros
 from weft.codegen.opt.heuristic import optimise
 from weft.codegen.opt.opt import Opt, OptOps
 from weft.codegen.pipeline import lower
@@ -30,7 +30,7 @@ TARGETS = [
 WIDE = TARGETS[2]
 
 
-@pytest.mark.parametrize("seed", range(144))
+@pytest.mark.parametrize("seed", range(8 * len(KERNELS)))
 def test_optimised_kernels_compute_the_same(seed: int) -> None:
     pick = random.Random(seed)
     ast, arrays = KERNELS[seed % len(KERNELS)](pick, pick.choice([6, 18, 40]))
@@ -114,13 +114,18 @@ def test_long_sums_have_two_levels() -> None:
     assert OptOps.BLOCK in [o.op for o in opts]
 
 
-def test_run_time_sizes_stay_loops() -> None:
-    n = UOp.variable("n", 1, 1 << 20)
-    out, x = params(np.empty(1 << 20, np.float32), np.empty(1 << 20, np.float32))
+@pytest.mark.parametrize("size", [1, 7, 16, 100, 300])
+def test_run_time_sizes_get_lanes_and_a_rest(size: int) -> None:
+    n = UOp.variable("n", 1, 300)
+    arrays = [zeros(4, 300), numbers(4, 300)]
+    out, x = params(*arrays)
     a = Axes()
-    i, r = a.loop(n), a.reduce(n)
-    ast = kernel(out.index(i).store(load(x, i) + load(x, r).reduce(Ops.ADD, r), i))
-    assert applied(ast) == []
+    i, j, r = a.loop(4), a.loop(n), a.reduce(n)
+    value = load(x, i * 300 + j) + load(x, i * 300 + r).reduce(Ops.ADD, r)
+    ast = kernel(out.index(i * 300 + j).store(value, i, j))
+    assert [o.op for o in applied(ast)].count(OptOps.VECTOR) == 2
+    expected = run_plain(ast, arrays, [size])
+    np.testing.assert_array_equal(run_for(ast, arrays, WIDE, [size])[0], expected[0])
 
 
 def test_a_target_without_vectors_gets_the_plain_kernel() -> None:
@@ -128,7 +133,7 @@ def test_a_target_without_vectors_gets_the_plain_kernel() -> None:
     assert optimise(ast, Target(vector_bytes=0)) is ast
 
 
-@pytest.mark.parametrize("seed", range(18))
+@pytest.mark.parametrize("seed", range(len(KERNELS)))
 def test_programs_stay_small(seed: int) -> None:
     ast, _ = KERNELS[seed](random.Random(seed), 300)
     with Context(SPEC=0):

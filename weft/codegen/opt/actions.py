@@ -17,6 +17,7 @@ from weft.codegen.opt.axes import (
     closed_axes,
     closers_of,
     find_axis,
+    fold_index,
     fresh_axes,
     index_const,
     is_reduced,
@@ -43,15 +44,21 @@ def split(ast: UOp, axis: UOp, size: int, inner: AxisType, outer: AxisType | Non
     divides       STORE(p[r], r: 12) by 4 -> STORE(p[o*4 + i], o: 3, i: 4)
     output        STORE(p[r], r: 10) by 4 -> STORE(p[min(o*4, 6) + i], o: 3, i: 4)
     in place      STORE(p[r], p[r]+1, r: 10) by 4 -> two STOREs, p[o*4 + i] and p[8 + t], t: 2
+    run-time size always with a rest: n // 4 tiles and n % 4 items
     reduction     REDUCE(x[r], r: 10) by 4 -> REDUCE(x[o*4 + i], o, i) + REDUCE(x[8 + t], t: 2)
     """
-    total = size_of(axis)
-    if not 1 <= size <= total:
-        raise OptError(f"axis {axis.arg.number} of size {total} cannot be split by {size}")
     if axis.arg.kind is AxisType.VECTOR:
         raise OptError(f"axis {axis.arg.number} is the lanes of a vector, which stay together")
     outer = axis.arg.kind if outer is None else outer
     closer = closers_of(ast, axis)[0].op
+    if axis.src[0].op is not Ops.CONST:
+        if closer is Ops.STAGE or axis.arg.kind not in LOOP_KINDS or size < 2:
+            size_of(axis)  # refuses
+        peel = _peel_reduces if closer is Ops.REDUCE else _peel_stores
+        return peel(ast, axis, size, inner, outer)
+    total = size_of(axis)
+    if not 1 <= size <= total:
+        raise OptError(f"axis {axis.arg.number} of size {total} cannot be split by {size}")
     if total % size == 0:
         return _split_whole(ast, axis, size, inner, outer)
     if closer is Ops.REDUCE:
@@ -66,11 +73,11 @@ def split(ast: UOp, axis: UOp, size: int, inner: AxisType, outer: AxisType | Non
 def _split_whole(ast: UOp, axis: UOp, size: int, inner: AxisType, outer: AxisType) -> UOp:
     """Every tile full; the last one overlaps its neighbour if it must."""
     total = size_of(axis)
-    rest = piece(axis, 1, size, inner)
+    rest = piece(axis, 1, index_const(size), inner)
     if size == total:
         # the outer piece would be 0 for ever
         return replace_axes(ast, {axis: rest}, {axis: (rest,)})
-    tiles = piece(axis, 0, -(-total // size), outer)
+    tiles = piece(axis, 0, index_const(-(-total // size)), outer)
     start = tiles * size
     if total % size:
         start = start.minimum(index_const(total - size))
@@ -81,18 +88,24 @@ def _main_and_rest(
     root: UOp, axis: UOp, size: int, inner: AxisType, outer: AxisType
 ) -> tuple[UOp, UOp]:
     """The expression over the full tiles, and over what is left."""
-    total = size_of(axis)
-    tiles, item = piece(axis, 0, total // size, outer), piece(axis, 1, size, inner)
+    total = axis.src[0]
+    if total.op is Ops.CONST:
+        count, left = index_const(total.arg // size), index_const(total.arg % size)
+    else:
+        count, left = total // size, total % size
+    tiles, item = piece(axis, 0, count, outer), piece(axis, 1, index_const(size), inner)
     main = replace_axes(root, {axis: tiles * size + item}, {axis: (tiles, item)})
     # a rest is a loop until someone says otherwise
     kind = outer if outer in LOOP_KINDS else AxisType.LOOP
-    rest = piece(axis, 2, total % size, kind)
-    offset = index_const(total - total % size)
+    rest = piece(axis, 2, left, kind)
+    offset = fold_index(count * size)
     return main, replace_axes(root, {axis: rest + offset}, {axis: (rest,)})
 
 
 def _peel_stores(ast: UOp, axis: UOp, size: int, inner: AxisType, outer: AxisType) -> UOp:
-    """STOREs over the full tiles, then the same STOREs over the rest."""
+    """STOREs over the full tiles, then the same STOREs over the rest, a nest of its own."""
+    others = [a for store in ast.src if axis in closed_axes(store) for a in closed_axes(store)]
+    names = fresh_axes(ast, dict.fromkeys(a for a in others if a is not axis))
     stores: list[UOp] = []
     rests: list[UOp] = []
     for store in ast.src:
@@ -101,7 +114,7 @@ def _peel_stores(ast: UOp, axis: UOp, size: int, inner: AxisType, outer: AxisTyp
             continue
         main, rest = _main_and_rest(store, axis, size, inner, outer)
         stores.append(main)
-        rests.append(rest)
+        rests.append(replace_axes(rest, names, {a: (b,) for a, b in names.items()}))
     return ast.with_src((*stores, *rests))
 
 

@@ -72,10 +72,9 @@ def is_reduced(ast: UOp, axis: UOp) -> bool:
     return closers_of(ast, axis)[0].op is Ops.REDUCE
 
 
-def piece(axis: UOp, position: int, size: int, kind: AxisType) -> UOp:
+def piece(axis: UOp, position: int, size: UOp, kind: AxisType) -> UOp:
     """Part `position` of a split axis."""
-    number = (*axis.arg.number, position)
-    return UOp(Ops.RANGE, axis.dtype, (index_const(size),), RangeArg(number, kind))
+    return UOp(Ops.RANGE, axis.dtype, (size,), RangeArg((*axis.arg.number, position), kind))
 
 
 def with_kind(axis: UOp, kind: AxisType) -> UOp:

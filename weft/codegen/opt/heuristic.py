@@ -40,8 +40,8 @@ WRITTEN_OUT = 16
 BLOCK = 512
 # a panel larger than this is packed even if its rows are read in order: its lines alias in cache
 PACK_BYTES = 64 << 10
-# side of the squares in which a transposition runs
-SQUARE = 16
+# elements in a row that a transposition reads and writes at a time
+TURN_READ, TURN_WRITE = 128, 16
 COSTLY_OPS = frozenset(op for op, weight in WEIGHTS.items() if weight >= 8)
 # of a store body: the heavier, the fewer copies
 LIGHT, HEAVY = 24, 80
@@ -151,7 +151,7 @@ def choose_tiles(nest: Nest, target: Target) -> dict[Body, Tile]:
 
 
 def _gives_lanes(nest: Nest, axis: UOp) -> bool:
-    if axis.src[0].op is not Ops.CONST or extent(axis) < 4:
+    if extent(axis) < 4:
         return False
     for body in nest.bodies:
         for item in body.items:
@@ -177,7 +177,9 @@ def _body_tile(nest: Nest, body: Body, vector: UOp | None, target: Target) -> Ti
         return plain_tile(body, None, 1)
     tiles = [plain_tile(body, None, 1) if body.is_fill else best_tile(body, None, 1, target)]
     for axis in body.own:
-        if axis.src[0].op is not Ops.CONST or extent(axis) < 4 or _is_shared(nest, body, axis):
+        if extent(axis) < 4 or _is_shared(nest, body, axis):
+            continue
+        if body.is_fill and axis.src[0].op is not Ops.CONST:
             continue
         lanes = lanes_of(axis, items, target)
         if body.is_fill:
@@ -222,7 +224,7 @@ def tile_opts(nest: Nest, tiles: dict[Body, Tile], target: Target) -> list[Opt]:
         if axis is not vector and copies.get(axis, 1) > 1:
             plan.add(OptOps.UPCAST, axis.arg.number, copies[axis])
     if vector is None and len(nest.bodies) == 1:
-        _plan_turn(plan, stores)
+        _plan_turn(plan, stores, target)
     for body in nest.bodies[:-1]:
         if body.is_fill:
             _plan_fill(plan, body, tiles[body].choice)
@@ -289,7 +291,7 @@ def _store_copies(stores: Body, vector: UOp, lanes: int) -> int:
 
 def _stream_copies(body: Body, vector: UOp, lanes: int, target: Target) -> int:
     """Column sums: long pieces of each row, but rounds enough for all cores."""
-    copies = 8
+    copies = 16
     others = volume([axis for axis in body.around if axis is not vector])
     while copies > 1 and (
         copies * len(body.closers) > target.vector_registers // 2
@@ -300,8 +302,8 @@ def _stream_copies(body: Body, vector: UOp, lanes: int, target: Target) -> int:
     return copies
 
 
-def _plan_turn(plan: Plan, stores: Body) -> None:
-    """A transposition runs in small squares, whose lines stay in the first cache."""
+def _plan_turn(plan: Plan, stores: Body, target: Target) -> None:
+    """A transposition runs in small blocks: long pieces read, whole lines written."""
     for item in stores.items:
         steps = item.steps or {}
         inner = [axis for axis, step in steps.items() if step == 1]
@@ -314,9 +316,12 @@ def _plan_turn(plan: Plan, stores: Body) -> None:
             pair = (inner[0], outer[0])
             if any([axis.src[0].op is not Ops.CONST or extent(axis) < 32 for axis in pair]):
                 continue
+            width = TURN_READ
+            while width > TURN_WRITE and extent(inner[0]) < 2 * target.cores * width:
+                width //= 2
+            plan.add(OptOps.SPLIT, inner[0].arg.number, width)
+            plan.add(OptOps.SPLIT, outer[0].arg.number, TURN_WRITE)
             first, second = [axis.arg.number for axis in sorted(pair, key=stores.own.index)]
-            for number in (first, second):
-                plan.add(OptOps.SPLIT, number, SQUARE)
             plan.opts.append(Opt(OptOps.SWAP, (*first, 1), (*second, 0)))
             if stores.weight() <= LIGHT:
                 plan.add(OptOps.UPCAST, (*outer[0].arg.number, 1), 0)
@@ -437,15 +442,19 @@ def share_outputs(ast: UOp, roots: set[int], target: Target) -> UOp:
             break
         chosen.append(axis)
     names = [axis.arg.number for axis in chosen]
-    others = [axis for axis in loops if axis not in shared]
-    if others and not _is_even(chosen, target):
-        # a part of an axis that only the reduction depends on: each part stages for itself
-        parts = -(-ROUNDS_PER_CORE * target.cores // volume(chosen))
-        parts = min(parts, extent(others[0]) // 4)
-        if parts > 1:
-            number = others[0].arg.number
-            ast = _try(ast, Opt(OptOps.SPLIT, number, -(-extent(others[0]) // parts)), target)
-            names.append((*number, 0))
+    for axis in loops:
+        # what does not depend on such an axis is staged once per round of it: few rounds, then
+        rounds = ROUNDS_PER_CORE * target.cores
+        if axis in shared or _is_even(chosen, target) or volume(chosen) >= rounds:
+            continue
+        if volume([*chosen, axis]) <= 2 * rounds:
+            chosen.append(axis)
+            names.append(axis.arg.number)
+            continue
+        parts = min(-(-rounds // volume(chosen)), extent(axis) // 2)
+        ast = _try(ast, Opt(OptOps.SPLIT, axis.arg.number, -(-extent(axis) // parts)), target)
+        names.append((*axis.arg.number, 0))
+        break
     if not names:
         return ast
     return _try(ast, Opt(OptOps.THREAD, names[0], tuple(names[1:]) or None), target)
@@ -454,6 +463,8 @@ def share_outputs(ast: UOp, roots: set[int], target: Target) -> UOp:
 def _is_even(axes: list[UOp], target: Target) -> bool:
     """Whether the rounds of these axes keep all cores busy to the end."""
     rounds = volume(axes)
+    if rounds < target.cores:
+        return False
     if rounds >= ROUNDS_PER_CORE * target.cores:
         return True
     return rounds % target.cores == 0

@@ -109,8 +109,8 @@ def _staged(ast: UOp, value: UOp, axes: list[UOp], number: int) -> UOp:
         elif not is_straight and steps[axis] == {1}:
             # neighbours in memory are read together, so that each line is touched once
             width = next(n for n in (16, 8, 4, 2, 1) if size_of(axis) % n == 0)
-            tiles = piece(fill, 0, size_of(axis) // width, AxisType.LOOP)
-            item = piece(fill, 1, width, AxisType.UPCAST)
+            tiles = piece(fill, 0, index_const(size_of(axis) // width), AxisType.LOOP)
+            item = piece(fill, 1, index_const(width), AxisType.UPCAST)
             values[axis] = tiles * width + item
             ended += [tiles, item]
             continue

@@ -34,6 +34,7 @@ LEAST_REUSE = 24
 EXPANDED_OPS = 1600
 ALIASING_BYTES = 4096
 MOST_ROWS = 8
+STREAMS = 4
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,10 @@ class _Search:
             self.costs[lacks] = self.costs.get(lacks, 0.0) + rounds
             self.fixed += fill
         self.rounds = volume(body.axes) / plain.lanes
+        # rows that are read along the reduction are streams, of which memory feeds a few well
+        self.most = self.room
+        if plain.vector is not None and plain.vector in body.own:
+            self.most = STREAMS if self.axes[2] is None else STREAMS + 2
         self.sizes = [1 if axis is None else extent(axis) for axis in self.axes]
         self.lanes = (plain.lanes if plain.vector is not None else 1, 1, 1)
         self.aliasing = (False, self._aliases(self.axes[1]), self._aliases(self.axes[2]))
@@ -113,7 +118,7 @@ class _Search:
         for first in _counts(along, self.plain.lanes):
             for second in _counts(rows, 1):
                 for third in _counts(more, 1):
-                    if first * second * third >= most:
+                    if first * second * third >= most or max(second, third) > self.most:
                         break
                     counts = (first, second, third)
                     cost = self.cost(counts)

@@ -33,7 +33,9 @@ _CHUNK = 1 << 20
 
 
 # ------------------------------------------------------------ what users call
-def tar_extract(source: Readable, folder: str | os.PathLike[str] | None = None) -> dict[str, Tensor]:
+def tar_extract(
+    source: Readable, folder: str | os.PathLike[str] | None = None
+) -> dict[str, Tensor]:
     """The files of a tar archive (gzip too) as Tensors of bytes; with `folder`, unpacked there.
 
     >>> import io, tarfile
@@ -48,7 +50,9 @@ def tar_extract(source: Readable, folder: str | os.PathLike[str] | None = None) 
     return _extract(source, folder, tar_members)
 
 
-def zip_extract(source: Readable, folder: str | os.PathLike[str] | None = None) -> dict[str, Tensor]:
+def zip_extract(
+    source: Readable, folder: str | os.PathLike[str] | None = None
+) -> dict[str, Tensor]:
     """The files of a zip archive as Tensors of bytes; with `folder`, unpacked there.
 
     >>> import io, zipfile
@@ -308,7 +312,9 @@ def tar_members(source: ByteSource) -> Members:
             name, size = found[0] or name, size if found[1] is None else found[1]
             continue
         if kind not in (_LONG_LINK, _PAX_GLOBAL):
-            _tar_member(source, members, kind, name or _tar_name(record, source.name), start, length)
+            _tar_member(
+                source, members, kind, name or _tar_name(record, source.name), start, length
+            )
             name, size = None, None
     if not members and position == 0:
         raise DataError(f"{source.name} is no tar archive, or an empty one")

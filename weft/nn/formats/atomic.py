@@ -27,7 +27,9 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     _remove_abandoned(target)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
     # created with the user's own permissions for new files, which mkstemp would narrow
-    handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+    handle = os.open(
+        temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666
+    )
     try:
         with os.fdopen(handle, "wb") as file:
             _lock(file)

@@ -245,12 +245,12 @@ class PickleReader:
 
     def build_with_names(self) -> None:
         extra = self._pop()
-        if extra != {}:
+        if not isinstance(extra, dict) or extra:
             raise self._damaged("a builder is called with named arguments")
         self.build()
 
     def drop_state(self) -> None:
-        """Attributes of a container or tensor (such as a state dict's versions) say nothing here."""
+        """Attributes of a container or tensor, such as a state dict's versions: not kept."""
         state = self._pop()
         self._top(object, "setting attributes")
         if not isinstance(state, (dict, tuple, type(None))):
@@ -266,6 +266,8 @@ def call_builder(named: Named, arguments: tuple[Any, ...], where: str) -> Any:
         raise DataError(f"{where}: {named.name} is called, but is no builder")
     try:
         return named.build(arguments)
+    except DataError:
+        raise
     except (TypeError, ValueError, IndexError, KeyError, OverflowError) as error:
         raise DataError(f"{where}: {named.name} is built of wrong values: {error}") from None
 

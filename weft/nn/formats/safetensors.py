@@ -208,7 +208,9 @@ def _storable(name: str, tensor: Tensor) -> Tensor:
     if dtype not in _NAMES:
         raise ArgumentError(f"{name} is of {dtype}, which safetensors cannot hold; cast it")
     if not all(isinstance(size, int) for size in tensor.shape):
-        raise ArgumentError(f"{name} has the symbolic shape {tensor.shape}; shrink it to a fixed one")
+        raise ArgumentError(
+            f"{name} has the symbolic shape {tensor.shape}; shrink it to a fixed one"
+        )
     return tensor.cast(dtype)
 
 
