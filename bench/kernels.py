@@ -205,7 +205,10 @@ def cases() -> Iterator[Case]:
     size = float(x.nbytes)
     yield Case(
         "add 16M", add(side, side), [out, x, y], lambda: x + y,
-        {"numpy": lambda: np.add(x, y, out=out), "torch": lambda: torch.add(t(x), t(y), out=t(out))},
+        {
+            "numpy": lambda: np.add(x, y, out=out),
+            "torch": lambda: torch.add(t(x), t(y), out=t(out)),
+        },
         3 * size, "GB/s",
     )  # fmt: skip
     yield Case(

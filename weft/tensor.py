@@ -635,7 +635,7 @@ class Tensor(ValuesMixin, metaclass=_TensorType):
         return view
 
     # ------------------------------------------------------------ training
-    def requires_grad_(self, requires_grad: bool = True) -> Self:
+    def requires_grad_(self, requires_grad: bool | None = True) -> Self:
         """Whether `backward` gives this tensor a gradient.
 
         >>> Tensor([1.0]).requires_grad_().requires_grad

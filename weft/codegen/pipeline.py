@@ -3,13 +3,15 @@
 In: a SINK of STOREs over RANGEs, and the renderer of a target. Out: a `ProgramSpec`. Sits between
 the schedule, which makes kernels, and the devices, which compile and run them.
 Invariant: every pass keeps what the kernel computes. `DEBUG=5` prints the kernel after each pass;
-`SPEC=1` verifies the program, `SPEC=2` the kernel after each pass as well.
+`SPEC=1` verifies the program, `SPEC=2` the kernel after each pass as well, and that every access
+is inside its memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from weft.codegen.decompose.decompose import decompose
 from weft.codegen.estimate import estimate
@@ -29,6 +31,7 @@ from weft.renderer.base import ProgramSpec, Renderer, program_params, program_va
 from weft.uop.args import KernelInfo
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
+from weft.uop.prove import prove_program, verify_pass
 from weft.uop.rewrite import graph_rewrite
 from weft.uop.spec import kernel_spec, program_spec, total_program_spec, type_verify
 from weft.uop.symbolic import sym
@@ -77,6 +80,7 @@ PROGRAM_PASSES = (
         lambda sink, renderer: lower_index(sink, renderer.target.index_dtype),
         "before loops are placed, so that casts are placed with them",
     ),
+    Pass("decompose_index", decompose, "index arithmetic has machine integers only now"),
     Pass("separate_loops", lambda sink, _: separate_loops(sink), "copies may need other levels"),
 )
 
@@ -87,9 +91,9 @@ def lower(ast: UOp, renderer: Renderer) -> ProgramSpec:
         raise CompileError(f"a kernel is a SINK with KernelInfo, found {ast!r}")
     sink = ast
     for step in KERNEL_PASSES:
-        sink = _run(step, sink, renderer)
+        before, sink = sink, _run(step, sink, renderer)
         if SPEC >= 2:
-            type_verify(sink, kernel_spec, step.name)
+            verify_pass(sink, kernel_spec, step.name, partial(step.run, before, renderer))
         if step.name == "simplify":
             operations, touched = estimate(sink)
     threads = thread_count(sink)
@@ -105,6 +109,8 @@ def lower(ast: UOp, renderer: Renderer) -> ProgramSpec:
         # a renderer whose division has the op table's meaning gets no raw ops
         total = renderer.is_native(Ops.IDIV)
         type_verify(uops, total_program_spec if total else program_spec, "linearize")
+    if SPEC >= 2:
+        prove_program(uops, ast.arg.name, "linearize")
     if DEBUG >= 5:
         print(f"*** {ast.arg.name}: linear program\n{nodes_text(uops)}")
     names = {u.arg.name for u in program_variables(uops)}

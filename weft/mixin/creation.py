@@ -39,7 +39,6 @@ class CreationMixin(ReduceMixin, RearrangeMixin, TrigonometryMixin):
     """Constructors over the protocol `_from_uop`, `to`, which Tensor provides."""
 
     __slots__ = ()
-    requires_grad: bool | None
 
     def __init__(
         self,
@@ -68,6 +67,10 @@ class CreationMixin(ReduceMixin, RearrangeMixin, TrigonometryMixin):
         """On a device. Provided by the class."""
         raise NotImplementedError
 
+    def requires_grad_(self, requires_grad: bool | None = True) -> Self:
+        """Marked as a parameter or not. Provided by the class."""
+        raise NotImplementedError
+
     def contiguous(self, **kwargs: Any) -> Self:
         """Stored in order. Provided by the class."""
         raise NotImplementedError
@@ -81,9 +84,9 @@ class CreationMixin(ReduceMixin, RearrangeMixin, TrigonometryMixin):
         """A constructor's result: a storage of its own, pinned if a device was asked for."""
         made = cls._from_uop(node)
         if device is not None:
-            place = Device.canonicalize(device)  # type: ignore[arg-type]
+            place = Device.canonicalize(device)
             made = cls._from_uop(UOp(Ops.COPY, node.dtype, (node,), place))
-        made.requires_grad = requires_grad
+        made.requires_grad_(requires_grad)
         return made
 
     # ------------------------------------------------------------ one value
@@ -156,10 +159,10 @@ class CreationMixin(ReduceMixin, RearrangeMixin, TrigonometryMixin):
         """
         sizes = checked_shape(*shape)
         chosen = dtypes.default_float if dtype is None else to_dtype(dtype)
-        place = Device.canonicalize(device)  # type: ignore[arg-type]
+        place = Device.canonicalize(device)
         buffer = UOp.new_buffer(place, prod(sizes), chosen)
         made = cls._from_uop(buffer.reshape(sizes))
-        made.requires_grad = requires_grad
+        made.requires_grad_(requires_grad)
         return made
 
     @classmethod
@@ -267,7 +270,7 @@ class CreationMixin(ReduceMixin, RearrangeMixin, TrigonometryMixin):
             sequence = sequence + first
         made = sequence.cast(chosen)
         made = made if device is None else made.to(device)
-        made.requires_grad = requires_grad
+        made.requires_grad_(requires_grad)
         return made
 
     @staticmethod
@@ -310,7 +313,7 @@ class CreationMixin(ReduceMixin, RearrangeMixin, TrigonometryMixin):
         back = (position - (steps - 1)) * distance + stop
         made = (position < steps // 2).where(front, back).cast(chosen)
         made = made if device is None else made.to(device)
-        made.requires_grad = requires_grad
+        made.requires_grad_(requires_grad)
         return made
 
     @classmethod
@@ -333,7 +336,7 @@ class CreationMixin(ReduceMixin, RearrangeMixin, TrigonometryMixin):
         chosen = dtypes.default_float if dtype is None else to_dtype(dtype)
         made = cls._iota(n).unsqueeze(1).eq(cls._iota(columns)).cast(chosen)
         made = made if device is None else made.to(device)
-        made.requires_grad = requires_grad
+        made.requires_grad_(requires_grad)
         return made
 
     def one_hot(self, num_classes: int = -1) -> Self:

@@ -353,7 +353,7 @@ class IndexingMixin(CreationMixin):
         [1, 3]
         """
         flags = self._operand(mask).expand(self.shape).cast(dtypes.bool).flatten()
-        count = int(flags.sum().item()) if size is None else size
+        count = int(flags.sum().item()) if size is None else size  # type: ignore[attr-defined]
         places = flags._nonzero_positions(count)
         taken = self.flatten()._take({0: places.maximum(0)})
         return places.ge(0).where(taken, fill_value)

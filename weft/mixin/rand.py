@@ -164,10 +164,10 @@ class RandMixin(SortMixin):
         self, device: Devices, contiguous: bool = True, requires_grad: bool | None = None
     ) -> Self:
         """Pinned to a device and stored once: random numbers are costly to compute again."""
-        place = Device.canonicalize(device)  # type: ignore[arg-type]
+        place = Device.canonicalize(device)
         drawn = self.to(place)
         drawn = drawn.contiguous() if contiguous else drawn
-        drawn.requires_grad = requires_grad
+        drawn.requires_grad_(requires_grad)
         return drawn
 
     @classmethod
@@ -271,7 +271,7 @@ class RandMixin(SortMixin):
         computed = chosen if dtypes.is_float(chosen) else dtypes.float32
         numbers = cls.rand(*shape, dtype=computed, **kwargs) * (high - low) + low
         numbers = numbers.cast(chosen)
-        numbers.requires_grad = requires_grad
+        numbers.requires_grad_(requires_grad)
         return numbers
 
     @classmethod
@@ -289,7 +289,7 @@ class RandMixin(SortMixin):
         (2, 3)
         """
         numbers = cls.randn(*shape, **kwargs) * std + mean
-        numbers.requires_grad = requires_grad
+        numbers.requires_grad_(requires_grad)
         return numbers
 
     # ------------------------------------------------------------ initial weights
@@ -346,7 +346,7 @@ class RandMixin(SortMixin):
         """
         keys = cls._bits(n)._drawn_on(device)
         made = keys.argsort().cast(to_dtype(dtype))
-        made.requires_grad = kwargs.get("requires_grad")
+        made.requires_grad_(kwargs.get("requires_grad"))
         return made
 
     def multinomial(self, num_samples: int = 1, replacement: bool = False) -> Self:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Self
 
-from weft.dtype import dtypes
+from weft.dtype import PyConst, dtypes
 from weft.errors import ArgumentError
 from weft.mixin.conv import ConvMixin
 
@@ -93,7 +93,7 @@ class SortMixin(ConvMixin):
         order = (table & 0xFFFFFFFF).cast(dtypes.default_int)
         return order._slice(len(kept), 0, count)
 
-    def _pad_lowest_or(self, pairs: list[tuple[int, int]], value: int) -> Self:
+    def _pad_lowest_or(self, pairs: list[tuple[int, int]], value: PyConst) -> Self:
         """Padding with an exact int (a float would not hold it)."""
         padded = self._pad_zeros(pairs)
         inside = self._constant(1).cast(dtypes.bool).expand(self.shape)._pad_zeros(pairs)

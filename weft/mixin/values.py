@@ -176,8 +176,8 @@ class ValuesMixin(LossMixin):
         shape = source._concrete_shape()
         raw = source._bytes()
         if prod(shape) == 0:
-            return raw.cast(source.dtype.fmt)  # type: ignore[call-overload, no-any-return]
-        return raw.cast("B").cast(source.dtype.fmt, shape)  # type: ignore[call-overload, no-any-return]
+            return raw.cast(source.dtype.fmt)
+        return raw.cast("B").cast(source.dtype.fmt, shape)
 
     def tolist(self) -> Any:
         """The values as nested lists.

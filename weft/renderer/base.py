@@ -37,6 +37,12 @@ class Target:
     has_half_conversion: bool = False  # float16 <-> float32 in one instruction
     has_rounding: bool = True  # TRUNC in one instruction (x86 has it from SSE4.1 on)
     tensor_cores: tuple[Any, ...] = ()
+    # of targets with groups of threads; a group is what shares memory and barriers
+    group_threads: int = 1  # at most so many in a group
+    group_limits: tuple[int, ...] = ()  # and so many along x, y and z
+    grid_limits: tuple[int, ...] = ()  # groups along x, y and z
+    shared_bytes: int = 0  # memory that a group shares
+    warp_size: int = 1  # threads of a group that run in step
     features: tuple[str, ...] = ()  # further names, sorted, of what only one renderer asks about
 
 
@@ -94,6 +100,8 @@ class ProgramSpec:
     ops: int | UOp = 0  # estimate of arithmetic ops
     mem: int | UOp = 0  # estimate of bytes touched
     applied: tuple[Any, ...] = ()  # the optimisations, as actions
+    global_size: tuple[int | UOp, ...] = ()  # groups along x, y, z; may depend on `variables`
+    local_size: tuple[int, ...] = ()  # threads of a group along x, y, z; (): no groups
 
     @property
     def buffer_count(self) -> int:

@@ -281,8 +281,9 @@ def lookup(pick: random.Random, big: int) -> Case:
 
 
 KERNELS: list[Callable[[random.Random, int], Case]] = [
-    add, bias, transpose, in_place, in_place_rows, positions, heads, matmul, half_matmul, two_sums, rows, costly_rows, channels,
-    row_sums, column_sums, total, convolution, pooling, two_nests, lookup,
+    add, bias, transpose, in_place, in_place_rows, positions, heads, matmul, half_matmul,
+    two_sums, rows, costly_rows, channels, row_sums, column_sums, total, convolution, pooling,
+    two_nests, lookup,
 ]  # fmt: skip
 
 

@@ -34,7 +34,8 @@ def decompose_unary(ctx: Renderer, node: UOp) -> UOp | None:
 
 def decompose_binary(ctx: Renderer, node: UOp) -> UOp | None:
     """x // y -> x // y with C's meaning and what the edges need, and so on."""
-    if ctx.is_native(node.op) or node.tag == "raw":
+    if ctx.is_native(node.op) or node.tag == "raw" or node.dtype.scalar() is dtypes.weakint:
+        # an index is still subject to the rules of unbounded ints: it is decomposed as machine ints
         return None
     if node.dtype.kind == "float" and node.dtype.scalar() not in _WIDE_FLOATS:
         return None

@@ -55,8 +55,8 @@ _WRITE_CHUNK = 1 << 24
 
 
 # ------------------------------------------------------------ reading
-def safe_load_metadata(fn: Readable) -> tuple[Any, int, dict[str, Any]]:
-    """The header of a safetensors file: the source it is of, where the data starts, the entries.
+def safe_load_metadata(fn: Readable) -> tuple[Tensor, int, dict[str, Any]]:
+    """All bytes of a safetensors file, where the data starts in them, and the header's entries.
 
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "x.safetensors"
@@ -66,7 +66,7 @@ def safe_load_metadata(fn: Readable) -> tuple[Any, int, dict[str, Any]]:
     """
     with open_source(fn) as source:
         header, start = _read_header(source)
-    return fn, start, header
+        return source.view(0, dtypes.uint8, (source.size,)), start, header
 
 
 def safe_load(fn: Readable) -> dict[str, Tensor]:

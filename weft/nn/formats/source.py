@@ -16,8 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from weft.device import Device
 from weft.dtype import DType, dtypes
+from weft.engine.host import is_storage
 from weft.errors import ArgumentError, DataError
 from weft.helpers import prod
 from weft.tensor import Tensor
@@ -25,6 +25,7 @@ from weft.tensor import Tensor
 # A shape may have one size 0 and others of any value; beyond this no size means anything.
 LARGEST_SIZE = (1 << 63) - 1
 _BLOCK = 1 << 16
+_OPENINGS = 100
 
 Readable = Tensor | str | os.PathLike[str] | bytes | bytearray | memoryview
 
@@ -83,13 +84,25 @@ class FileSource(ByteSource):
     """A file. Headers are read at once, tensors stay on disk."""
 
     def __init__(self, path: Path) -> None:
-        try:
-            self._file = path.open("rb")
-        except OSError as error:
-            raise DataError(f"cannot read {path}: {error.strerror or error}") from error
-        super().__init__(str(path), os.fstat(self._file.fileno()).st_size)
-        self._path = path
-        self._disk: Tensor | None = None
+        for _ in range(_OPENINGS):
+            try:
+                self._file = path.open("rb")
+                try:
+                    self._disk = Tensor(path)
+                    found = os.fstat(self._file.fileno())
+                    # Another process may put a new file here at any time. If the path still leads
+                    # to the first one that was opened, so did it for the second.
+                    same = os.path.samestat(os.stat(path), found)
+                except BaseException:
+                    self._file.close()
+                    raise
+            except OSError as error:
+                raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+            if same and self._disk.shape == (found.st_size,):
+                super().__init__(str(path), found.st_size)
+                return
+            self._file.close()
+        raise DataError(f"{path} is replaced all the time; load it when nobody writes it")
 
     def close(self) -> None:
         self._file.close()
@@ -102,10 +115,6 @@ class FileSource(ByteSource):
         return data
 
     def _view(self, start: int, dtype: DType, shape: tuple[int, ...]) -> Tensor:
-        if self._disk is None:
-            self._disk = Tensor(self._path)
-            if self._disk.shape != (self.size,):
-                raise DataError(f"{self.name} was replaced by another file while it was read")
         return _window(self._disk, start, dtype, shape)
 
 
@@ -119,7 +128,7 @@ class TensorSource(ByteSource):
                 f"of {tensor.dtype}"
             )
         super().__init__(f"the Tensor on {tensor.device}", int(tensor.shape[0]))
-        self._tensor = tensor
+        self._tensor = tensor if is_storage(tensor.device) else tensor.contiguous().realize()
         self._block = b""
         self._block_start = 0
 
@@ -127,12 +136,18 @@ class TensorSource(ByteSource):
         first = start - self._block_start
         if first < 0 or first + length > len(self._block):
             stop = min(self.size, start + max(length, _BLOCK))
-            self._block = bytes(self._tensor[start:stop].data())
+            self._block = self._transfer(start, stop)
             self._block_start, first = start, 0
         return self._block[first : first + length]
 
     def _view(self, start: int, dtype: DType, shape: tuple[int, ...]) -> Tensor:
         return _window(self._tensor, start, dtype, shape)
+
+    def _transfer(self, start: int, stop: int) -> bytes:
+        if is_storage(self._tensor.device):
+            return bytes(self._tensor[start:stop].data())
+        part = self._tensor._buffer().view(stop - start, dtypes.uint8, start)
+        return bytes(part.as_memoryview())
 
 
 class MemorySource(ByteSource):
@@ -188,9 +203,7 @@ def _window(tensor: Tensor, start: int, dtype: DType, shape: tuple[int, ...]) ->
 
 def computable(tensor: Tensor) -> Tensor:
     """The tensor where it can be computed with: what is on disk is read to the default device."""
-    device = tensor.device
-    stored_only = isinstance(device, str) and not Device[device].executes
-    return tensor.to(None) if stored_only else tensor
+    return tensor.to(None) if is_storage(tensor.device) else tensor
 
 
 def checked_sizes(sizes: Any, where: str) -> tuple[int, ...]:
