@@ -540,8 +540,12 @@ def _verify_pair(store: UOp, load: UOp, name: str, pass_name: str | None) -> Non
     if key in _pairs:
         return
     axes = list(store.src[2:])
-    others = {a: UOp(Ops.RANGE, a.dtype, a.src, replace(a.arg, number=(-1, *a.arg.number)))
-              for a in axes}
+    others: dict[UOp, UOp] = {}
+    for axis in axes:
+        # the size of an axis may depend on the axes around it
+        size = axis.src[0].substitute(others)
+        number = (-1, *axis.arg.number)
+        others[axis] = UOp(Ops.RANGE, axis.dtype, (size,), replace(axis.arg, number=number))
     written, read = store.src[0], load.src[0].substitute(others)
     encoder = Encoder()
     same = encoder.encode(written.src[1])[0] == encoder.encode(read.src[1])[0]

@@ -82,9 +82,15 @@ def test_constant_divisors(dtype: DType) -> None:
             np.testing.assert_array_equal(interpret(build, [x], [dtype]), expected)
 
 
+def machine_range(size: int) -> UOp:
+    """An axis whose counter is a machine integer: an index is decomposed once it is one."""
+    axis = UOp.range(size, 0)
+    return axis.replace(dtype=dtypes.int64, src=(UOp.const(dtypes.int64, size),))
+
+
 def test_index_arithmetic_is_bare() -> None:
     """Bounds that exclude negative numbers leave one raw op, a shift or a mask."""
-    r = UOp.range(1000, 0)
+    r = machine_range(1000)
 
     def after(value: UOp) -> UOp:
         return decompose(value, HALF)
@@ -101,7 +107,7 @@ def test_index_arithmetic_is_bare() -> None:
 
 
 def test_divisors_that_bounds_know_to_be_positive() -> None:
-    r, n = UOp.range(1000, 0), UOp.variable("n", 1, 64)
+    r, n = machine_range(1000), UOp.variable("n", 1, 64, dtypes.int64)
     assert decompose(r // n, HALF) is UOp(Ops.IDIV, r.dtype, (r, n), tag="raw")
     assert decompose(r % n, HALF) is UOp(Ops.MOD, r.dtype, (r, n), tag="raw")
 

@@ -25,7 +25,6 @@ from weft.codegen.opt.survey import WEIGHTS, Body, Choice, Item, Nest, extent, v
 from weft.codegen.opt.tile import LEAST_REUSE, Tile, best_tile, lanes_of, panel_bytes, plain_tile
 from weft.dtype import dtypes
 from weft.helpers import prod
-from weft.knobs import DEBUG
 from weft.renderer.base import Target
 from weft.uop.args import AxisType
 from weft.uop.node import UOp
@@ -65,9 +64,6 @@ def optimise(ast: UOp, target: Target) -> UOp:
     ast = keep_rows(merge_axes(ast), target)
     for stores in nests(ast):
         ast = _optimise_nest(ast, stores, target)
-    if DEBUG >= 6:
-        print(f"*** {ast.arg.name}: optimised by")
-        print("\n".join(f"    {opt}" for opt in ast.arg.applied))
     return ast
 
 
