@@ -351,7 +351,7 @@ def _flat_index(indices: tuple[UOp, ...], sizes: tuple[int, ...]) -> UOp:
         flat = place if flat is None else flat * size + place
         inside = valid if inside is None else inside & valid
     assert flat is not None and inside is not None
-    return inside.where(flat, prod(sizes)).simplify()
+    return inside.where(flat, prod(sizes))
 
 
 def _wrapped(index: UOp, size: Any) -> UOp:

@@ -9,8 +9,9 @@ applied, so assigning to a storage is seen by every view of it.
 from __future__ import annotations
 
 import pathlib
+import weakref
 from collections.abc import Iterator, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from weft.device import Buffer, Device
 from weft.dtype import (
@@ -22,12 +23,13 @@ from weft.dtype import (
     to_dtype,
     weak_dtype,
 )
-from weft.engine import host
+from weft.engine import gradients, host
 from weft.engine.cell import Cell
 from weft.engine.operands import apply_moves, broadcast, cast_value, promote, user_line
 from weft.engine.realize import realize_readers
 from weft.engine.storage import node_of
 from weft.errors import ArgumentError, DeviceError, DTypeError, ShapeError
+from weft.gradient import NO_GRAD, with_identity
 from weft.helpers import prod
 from weft.knobs import TRAINING, Context
 from weft.mixin.movement import broadcast_shape
@@ -80,6 +82,8 @@ class Tensor(ValuesMixin, metaclass=_TensorType):
     __slots__ = ("__weakref__", "_cell", "_moves", "_source", "_uop", "grad", "requires_grad")
     _cell: Cell
     _moves: tuple[Move, ...]
+    # for backward, which looks for the tensors of a graph
+    _live: ClassVar[weakref.WeakValueDictionary[int, Tensor]] = weakref.WeakValueDictionary()
     # NumPy lets a Tensor handle `array + tensor` instead of looping over it
     __array_priority__ = 1000
 
@@ -101,6 +105,7 @@ class Tensor(ValuesMixin, metaclass=_TensorType):
         self.requires_grad = requires_grad
         self._moves = ()
         self._source: UOp | None = None
+        Tensor._live[id(self)] = self
         if isinstance(data, Tensor):
             other = data if chosen is None else data.cast(chosen)
             other = other if place is None else other.to(place)
@@ -108,6 +113,8 @@ class Tensor(ValuesMixin, metaclass=_TensorType):
             return
         if isinstance(data, (bool, int, float)) and not host.is_numpy(data):
             self._cell = Cell(host.number(data, place, chosen), pure=True)
+            if requires_grad:
+                self.requires_grad_()
         elif isinstance(data, UOp):
             value = data if chosen is None else cast_value(data, chosen)
             value = value if place is None or value.device == place else host.pin(value, place)
@@ -143,6 +150,8 @@ class Tensor(ValuesMixin, metaclass=_TensorType):
         node.device  # noqa: B018
         if node.origin is None:
             node.origin = user_line()
+        if NO_GRAD and not pure:
+            node = gradients.detached(node)
         return cls._view_of(Cell(node, pure), ())
 
     @classmethod
@@ -153,6 +162,7 @@ class Tensor(ValuesMixin, metaclass=_TensorType):
         tensor._source = None
         tensor.grad = None
         tensor.requires_grad = None
+        Tensor._live[id(tensor)] = tensor
         return tensor
 
     @property
@@ -194,10 +204,11 @@ class Tensor(ValuesMixin, metaclass=_TensorType):
     def _mop(self, op: Ops, arg: Any) -> Self:
         if op is Ops.PAD:
             return self._from_uop(self.uop._mop(op, arg), self._cell.pure)
-        moves = self._moves
-        if moves and moves[-1][0] is op is Ops.RESHAPE:
-            moves = moves[:-1]
-        view = self._view_of(self._cell, (*moves, (op, arg)))
+        # every step is kept: a view that was only passed through is part of the graph as well
+        moves = (*self._moves, (op, arg))
+        if NO_GRAD and not self._cell.pure and dtypes.is_float(self.dtype):
+            moves = (*moves, (Ops.DETACH, None))
+        view = self._view_of(self._cell, moves)
         if view.uop.origin is None:
             view.uop.origin = user_line()
         return view
@@ -373,7 +384,9 @@ class Tensor(ValuesMixin, metaclass=_TensorType):
         >>> Tensor([1.0]).detach().tolist()
         [1.0]
         """
-        return self._view_of(self._cell, (*self._moves, (Ops.DETACH, None)))
+        view = self._view_of(self._cell, (*self._moves, (Ops.DETACH, None)))
+        view.requires_grad = False
+        return view
 
     def contiguous(self, **kwargs: Any) -> Self:
         """The same values, stored in order; what is already so is returned as it is.
@@ -635,15 +648,6 @@ class Tensor(ValuesMixin, metaclass=_TensorType):
         return view
 
     # ------------------------------------------------------------ training
-    def requires_grad_(self, requires_grad: bool | None = True) -> Self:
-        """Whether `backward` gives this tensor a gradient.
-
-        >>> Tensor([1.0]).requires_grad_().requires_grad
-        True
-        """
-        self.requires_grad = requires_grad
-        return self
-
     @property
     def training(self) -> bool:
         """Whether layers such as dropout train; set it on the class.
@@ -662,6 +666,110 @@ class Tensor(ValuesMixin, metaclass=_TensorType):
         True
         """
         return Context(TRAINING=int(mode))
+
+    # ------------------------------------------------------------ gradients
+    def backward(self, gradient: Any = None) -> Self:
+        """Fill `.grad` of every live float Tensor that this one was computed from.
+
+        It is added to the `.grad` that is there already. Pure constants have none, and
+        `requires_grad=False` opts out. Call it before the value is realized: what is in memory
+        no longer knows what it was computed from.
+
+        >>> x = Tensor([1.0, 2.0])
+        >>> loss = (x * x).sum().backward()
+        >>> x.grad.tolist()
+        [2.0, 4.0]
+        """
+        seed = gradients.seed_of("backward", self, gradient)
+        gradients.check_not_computed("backward", self)
+        graph = gradients.TensorGraph(self.uop)
+        targets = [
+            (tensor, nodes)
+            for tensor in list(Tensor._live.values())
+            if tensor.requires_grad is not False
+            and (nodes := graph.nodes_of(tensor))
+            and dtypes.is_float(tensor.dtype)
+        ]
+        found = graph.gradients(seed, [nodes for _, nodes in targets])
+        for (tensor, _), node in zip(targets, found, strict=True):
+            new = tensor._gradient_tensor(node)
+            tensor.grad = new if tensor.grad is None else tensor.grad + new
+            tensor.grad.requires_grad = False
+        return self
+
+    def gradient(self, *targets: Tensor, gradient: Any = None) -> list[Tensor]:
+        """The gradients of this with respect to the targets; zeros for what it does not depend on.
+
+        >>> x = Tensor([1.0, 2.0])
+        >>> [g.tolist() for g in (x * x).sum().gradient(x)]
+        [[2.0, 4.0]]
+        """
+        seed = gradients.seed_of("gradient", self, gradient)
+        for target in targets:
+            if not isinstance(target, Tensor):
+                raise ArgumentError(
+                    f"gradient takes Tensors as targets, found a {type(target).__name__}"
+                )
+            gradients.check_target(target)
+        graph = gradients.TensorGraph(self.uop)
+        nodes = [graph.nodes_of(target) for target in targets]
+        if not any(nodes):
+            gradients.check_not_computed("gradient", self)
+        found = graph.gradients(seed, nodes)
+        return [x._gradient_tensor(node) for x, node in zip(targets, found, strict=True)]
+
+    def _gradient_tensor(self, node: UOp | None) -> Tensor:
+        """A gradient of this tensor, on its device; nothing is zeros."""
+        if node is None:
+            return self.zeros_like()
+        if node.device is None and self.device is not None:
+            node = host.pin(node, self.device)
+        return Tensor._from_uop(node)
+
+    def requires_grad_(self, requires_grad: bool | None = True) -> Self:
+        """Set whether `backward` fills `.grad` of this; a number with one is a storage of its own.
+
+        >>> x = Tensor(3.0).requires_grad_()
+        >>> loss = (x * x).backward()
+        >>> x.grad.item()
+        6.0
+        """
+        if requires_grad and not dtypes.is_float(self.dtype):
+            raise DTypeError(
+                f"requires_grad_() of a Tensor of {self.dtype}: only floats have gradients; cast "
+                "it first: x.float()"
+            )
+        if requires_grad and self._cell.pure:
+            value = cast_value(self.uop, strong_dtype(self.dtype))
+            self._cell, self._moves, self._source = Cell(with_identity(value)), (), None
+        self.requires_grad = requires_grad
+        return self
+
+    @staticmethod
+    def no_grad() -> Context:
+        """Inside a `with` block or a decorated function: no gradient passes what is computed there.
+
+        >>> x = Tensor([1.0, 2.0])
+        >>> with Tensor.no_grad():
+        ...     y = x * 2
+        >>> (x * y).sum().gradient(x)[0].tolist()
+        [2.0, 4.0]
+        """
+        return Context(NO_GRAD=1)
+
+    @classmethod
+    def _made(cls, node: UOp, device: Devices, requires_grad: bool | None = None) -> Self:
+        # equal constants are one node, but each call of a constructor gives its own parameter
+        return super()._made(with_identity(node), device, requires_grad)
+
+    def realize(self, *lst: Any, do_update_stats: bool = True) -> Self:
+        # equal constants computed together would get one memory, and so become one parameter
+        for tensor in (self, *lst):
+            if gradients.is_own_constant(tensor._cell.value):
+                super(Tensor, tensor).realize()
+        return super().realize(*lst, do_update_stats=do_update_stats)
+
+    realize.__doc__ = ValuesMixin.realize.__doc__
 
 
 def _restored(

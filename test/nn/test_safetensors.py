@@ -32,7 +32,7 @@ def sample() -> dict[str, Tensor]:
         "ones": Tensor.ones(2, 3),
         "transposed": Tensor([[1.0, 2.0], [3.0, 4.0]]).T,
         "lazy": Tensor([1.0, 2.0]) * 3,
-        "name with \"quotes\" and ümläuts": Tensor([1]),
+        'name with "quotes" and ümläuts': Tensor([1]),
     }
 
 
@@ -166,9 +166,7 @@ def test_refuses_to_save_what_has_no_place(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------ whole or not at all
-def test_a_failed_save_leaves_the_old_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "x.safetensors"
     safe_save({"a": Tensor([1])}, path)
 

@@ -332,6 +332,9 @@ class _Function:
     def value_vectorize(self, uop: UOp) -> str:
         kind, lane = self.type(uop.dtype), self.type(uop.dtype.scalar())
         first = uop.src[0]
+        if first.op is Ops.CONST and all(s is first for s in uop.src):
+            # the same lane in all places, in a form that parses quickly
+            return f"splat ({lane} {self.literal(first.arg, first.dtype)})"
         if all(s.op is Ops.CONST for s in uop.src):
             lanes = ", ".join(f"{lane} {self.literal(s.arg, s.dtype)}" for s in uop.src)
             return f"<{lanes}>"

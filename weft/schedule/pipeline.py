@@ -4,6 +4,8 @@ What comes in: `SINK(values...)` over canonical BUFFERs (negative numbers) with 
 What goes out: a `Schedule`. Sits between Tensor and codegen; its driver and cache are in
 engine/schedule.py.
 The one invariant: the passes depend on structure only, so equal graphs have equal schedules.
+`SPEC=2` verifies the graph after each rewrite, and that every access of every kernel is inside its
+memory.
 
     prepare -> separate states -> survey -> decide -> build -> merge -> order -> number parameters
 """
@@ -11,8 +13,10 @@ The one invariant: the passes depend on structure only, so equal graphs have equ
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+from weft.knobs import SPEC
 from weft.schedule.build import Builder, Built
 from weft.schedule.decide import Decider, Plan
 from weft.schedule.hazards import keep_apart, separate_states
@@ -25,7 +29,9 @@ from weft.schedule.survey import Survey, max_elements
 from weft.uop.args import BufferArg
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
+from weft.uop.prove import verify_pass
 from weft.uop.rewrite import graph_rewrite
+from weft.uop.spec import kernel_spec, tensor_spec, type_verify
 
 
 @dataclass(frozen=True)
@@ -56,9 +62,15 @@ def make_schedule(sink: UOp, next_number: int, device: Any) -> Schedule:
     """All passes. Repeated only when an in-place write turns out to need a value kept apart."""
     context = PrepareContext(next_number, device)
     plain = graph_rewrite(sink, prepare, ctx=context, name="prepare")
+    if SPEC >= 2:
+        fresh = PrepareContext(next_number, device)
+        again = partial(graph_rewrite, sink, prepare, ctx=fresh, name="prepare")
+        verify_pass(plain, tensor_spec, "prepare", again, prove=False)
     values = zip(sink.src, plain.src, strict=True)
     sink = UOp.sink(*[_own_storage(before, after) for before, after in values])
     sink = separate_states(sink)
+    if SPEC >= 2:
+        type_verify(sink, tensor_spec, "separate_states")
     for _ in range(1000):
         attempt = _attempt(sink, context)
         if isinstance(attempt, Schedule):
@@ -146,6 +158,8 @@ def _finish(wanted: list[UOp], ordered: list[Built], homes: dict[UOp, UOp]) -> S
         root, device = kernel.draft.root, kernel.draft.device
         if kernel.stores:
             ast, arguments = number_parameters(kernel.stores)
+            if SPEC >= 2:
+                verify_pass(ast, kernel_spec, "schedule", partial(number_parameters, kernel.stores))
             schedule.items.append(Item(ast, arguments, device, root.origin))
         else:
             source = _plain(root.src[0])

@@ -106,6 +106,21 @@ def test_small_kernels_stay_on_one_core() -> None:
     assert not axes_of(optimise(kernel(out.index(i).store(load(x, i), i)), WIDE), AxisType.THREAD)
 
 
+def test_what_reads_its_own_output_elsewhere_stays_on_one_core() -> None:
+    size = 1 << 16
+    x, y = params(np.empty(size, np.float32), np.empty(size, np.float32))
+    a = Axes()
+    i, r = a.loop(size), a.reduce(size)
+    total = load(x, r).reduce(Ops.ADD, r)
+    same_place = kernel(x.index(i).store(load(x, i) + load(y, i), i))
+    elsewhere = kernel(x.index(i).store(load(x, i) + total, i))
+    j = a.loop(size)
+    other_nest = kernel(y.index(i).store(load(x, i), i), x.index(j).store(load(x, j) * 2.0, j))
+    assert axes_of(optimise(same_place, WIDE), AxisType.THREAD)
+    assert not axes_of(optimise(elsewhere, WIDE), AxisType.THREAD)
+    assert not axes_of(optimise(other_nest, WIDE), AxisType.THREAD)
+
+
 def test_long_sums_have_two_levels() -> None:
     out, x = params(np.empty(1, np.float32), np.empty(1 << 24, np.float32))
     r = Axes().reduce(1 << 24)

@@ -31,6 +31,12 @@ def all_axes(ast: UOp) -> list[UOp]:
 
 def find_axis(ast: UOp, name: AxisName) -> UOp:
     """The axis with this number, or at this place among all axes."""
+    if isinstance(name, tuple):
+        # outputs first: it saves a walk over the whole kernel
+        for store in ast.src:
+            for axis in closed_axes(store):
+                if axis.arg.number == name:
+                    return axis
     axes = all_axes(ast)
     if isinstance(name, tuple):
         for axis in axes:
@@ -61,6 +67,9 @@ def closed_axes(closer: UOp) -> tuple[UOp, ...]:
 
 def closers_of(ast: UOp, axis: UOp) -> list[UOp]:
     """Who ends the axis: all its STOREs or all its REDUCEs, in order."""
+    stores = [store for store in ast.src if axis in closed_axes(store)]
+    if stores:
+        return stores
     found = [u for u in ast.toposort() if u.op in CLOSES and axis in closed_axes(u)]
     if not found:
         raise OptError(f"axis {axis.arg.number} is ended nowhere in the kernel")
@@ -83,12 +92,22 @@ def with_kind(axis: UOp, kind: AxisType) -> UOp:
 
 
 def fresh_axes(ast: UOp, axes: Iterable[UOp]) -> dict[UOp, UOp]:
-    """For each axis, one of the same size and kind with a number nobody has."""
-    number = 1 + max((axis.arg.number[0] for axis in all_axes(ast)), default=-1)
-    return {
-        axis: axis.replace(arg=RangeArg((number + i,), axis.arg.kind))
-        for i, axis in enumerate(axes)
-    }
+    """For each axis, one of the same size and kind with a number nobody has.
+
+    They begin with the axis's own number, so they are new even if `ast` is a part of a kernel.
+    """
+    taken = {axis.arg.number for axis in all_axes(ast)}
+    fresh: dict[UOp, UOp] = {}
+    for axis in axes:
+        # 0 to 2 are the pieces of a split
+        place = 3
+        number = (*axis.arg.number, place)
+        while any([other[: len(number)] == number for other in taken]):
+            place += 1
+            number = (*axis.arg.number, place)
+        taken.add(number)
+        fresh[axis] = axis.replace(arg=RangeArg(number, axis.arg.kind))
+    return fresh
 
 
 def replace_axes(

@@ -13,7 +13,7 @@ tile search, threads from the outermost axes that all bodies share.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import gcd
 
 from weft.codegen.opt.actions import apply_opt, can_merge
@@ -61,10 +61,37 @@ def optimise(ast: UOp, target: Target) -> UOp:
     """The kernel, optimised for the target. One without vectors is there to be plain."""
     if not target.vector_bytes:
         return ast
-    ast = keep_rows(merge_axes(ast), target)
-    for stores in nests(ast):
-        ast = _optimise_nest(ast, stores, target)
-    return ast
+    parts = nests(ast)
+    threads = target.has_threads and target.cores > 1 and can_share(parts)
+    stores: list[UOp] = []
+    applied: list[object] = list(ast.arg.applied)
+    for part in parts:
+        # each by itself: the time must not grow with the square of their number
+        nest = ast.replace(src=tuple(part), arg=replace(ast.arg, applied=()))
+        nest = keep_rows(merge_axes(nest), target)
+        nest = _optimise_nest(nest, target, threads)
+        stores.extend(nest.src)
+        applied.extend(nest.arg.applied)
+    return ast.replace(src=tuple(stores), arg=replace(ast.arg, applied=tuple(applied)))
+
+
+def can_share(parts: list[list[UOp]]) -> bool:
+    """Whether cores may run at different places of the kernel.
+
+    Then nobody reads what another part writes, or in a nest another element than it writes itself.
+    """
+    writers: dict[UOp, tuple[int, UOp]] = {}
+    for number, part in enumerate(parts):
+        for store in part:
+            memory, index = store.src[0].src[:2]
+            if writers.setdefault(memory, (number, index)) != (number, index):
+                return False
+    for number, part in enumerate(parts):
+        for node in UOp.sink(*part).toposort():
+            if node.op is Ops.LOAD and node.src[0].src[0] in writers:
+                if writers[node.src[0].src[0]] != (number, node.src[0].src[1]):
+                    return False
+    return True
 
 
 def nests(ast: UOp) -> list[list[UOp]]:
@@ -123,16 +150,13 @@ def _try(ast: UOp, opt: Opt, target: Target) -> UOp:
         return ast
 
 
-def _optimise_nest(ast: UOp, stores: list[UOp], target: Target) -> UOp:
-    roots = {axis.arg.number[0] for store in stores for axis in closed_axes(store)}
-    nest = Nest(stores, target.vector_bytes // 4)
+def _optimise_nest(ast: UOp, target: Target, threads: bool) -> UOp:
+    nest = Nest(list(ast.src), target.vector_bytes // 4)
     tiles = choose_tiles(nest, target)
     work = sum(tile.cost for tile in tiles.values())
     for opt in tile_opts(nest, tiles, target):
         ast = _try(ast, opt, target)
-    if target.has_threads and target.cores > 1 and work >= PARALLEL_WORK:
-        ast = share_outputs(ast, roots, target)
-    return ast
+    return share_outputs(ast, target) if threads and work >= PARALLEL_WORK else ast
 
 
 # ------------------------------------------------------------ lanes and copies
@@ -416,16 +440,9 @@ def _wants_packing(body: Body, item: Item, size: int) -> bool:
 
 
 # ------------------------------------------------------------ threads
-def share_outputs(ast: UOp, roots: set[int], target: Target) -> UOp:
+def share_outputs(ast: UOp, target: Target) -> UOp:
     """The outermost loops on which everything in the nest depends, shared by the cores."""
-    stores = [
-        store
-        for store in ast.src
-        if any([axis.arg.number[0] in roots for axis in closed_axes(store)])
-    ]
-    if not stores:
-        return ast
-    main = max(stores, key=lambda store: volume(closed_axes(store)))
+    main = max(ast.src, key=lambda store: volume(closed_axes(store)))
     loops = [
         axis
         for axis in closed_axes(main)

@@ -81,13 +81,16 @@ def _unpack(part: ByteSource, folder: Path, name: str) -> Path:
     """Writes one member. Links that are in the folder already must not lead out of it either."""
     root = Path(os.path.realpath(folder))
     target = root / name
-    target.parent.mkdir(parents=True, exist_ok=True)
     real = Path(os.path.realpath(target))
-    if real != root and root not in real.parents:
+    if root not in real.parents:
         raise DataError(f"{part.name} would be written to {real}, outside {root}")
-    with atomic_file(real) as file:
-        for start in range(0, part.size, _CHUNK):
-            file.write(part.read(start, min(_CHUNK, part.size - start)))
+    try:
+        real.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_file(real) as file:
+            for start in range(0, part.size, _CHUNK):
+                file.write(part.read(start, min(_CHUNK, part.size - start)))
+    except OSError as error:
+        raise DataError(f"{part.name} cannot be written to {real}: {error.strerror}") from error
     return real
 
 

@@ -8,6 +8,7 @@ contents or the new ones, never a part.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import secrets
 import time
@@ -17,6 +18,8 @@ from typing import IO
 
 # a file that somebody is about to lock is younger than this
 _SECONDS_TO_LOCK = 60.0
+_LONGEST_NAME = 200
+_SUFFIX = ".tmp"
 
 
 @contextlib.contextmanager
@@ -25,7 +28,7 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     # through a link to what it names: replacing the link itself would leave the old file behind
     target = Path(os.path.realpath(path))
     _remove_abandoned(target)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    temporary = target.with_name(f"{_prefix(target.name)}{secrets.token_hex(8)}{_SUFFIX}")
     # created with the user's own permissions for new files, which mkstemp would narrow
     handle = os.open(
         temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666
@@ -68,7 +71,10 @@ def _lock(file: IO[bytes]) -> bool:
 
 def _remove_abandoned(target: Path) -> None:
     """What killed processes left of earlier saves; a checkpoint is too large to keep those."""
-    for left in target.parent.glob(f".{_escaped(target.name)}.*.tmp"):
+    prefix = _prefix(target.name)
+    for left in target.parent.iterdir():
+        if not (left.name.startswith(prefix) and left.name.endswith(_SUFFIX)):
+            continue
         with contextlib.suppress(OSError):
             if time.time() - left.stat().st_mtime < _SECONDS_TO_LOCK:
                 continue
@@ -77,5 +83,8 @@ def _remove_abandoned(target: Path) -> None:
                     left.unlink()
 
 
-def _escaped(name: str) -> str:
-    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
+def _prefix(name: str) -> str:
+    """How the names of files for `name` start; a name of the greatest length leaves no room."""
+    if len(os.fsencode(name)) > _LONGEST_NAME:
+        name = hashlib.sha256(os.fsencode(name)).hexdigest()
+    return f".{name}."

@@ -80,13 +80,16 @@ class PickleReader:
     def _number(self, length: int) -> int:
         return int.from_bytes(self._take(length), "little")
 
-    def _line(self) -> str:
+    def _line_bytes(self) -> bytes:
         end = self.data.find(b"\n", self.position, self.position + _LONGEST_LINE)
         if end < 0:
             raise self._damaged("a line has no end")
         line = self._take(end - self.position)
         self.position += 1
-        return self._decoded(line)
+        return line
+
+    def _line(self) -> str:
+        return self._decoded(self._line_bytes())
 
     def _decoded(self, data: bytes) -> str:
         try:
@@ -215,10 +218,10 @@ class PickleReader:
         self.stack.append(line[1:-1])
 
     def push_text_line(self) -> None:
-        line = self._line()
-        if "\\" in line:
-            raise self._damaged("a text has escapes")
-        self.stack.append(line)
+        try:
+            self.stack.append(self._line_bytes().decode("raw_unicode_escape"))
+        except UnicodeDecodeError:
+            raise self._damaged("a text has wrong escapes") from None
 
     # ------------------------------------------------------------ names and builders
     def push_name(self, name: str) -> None:

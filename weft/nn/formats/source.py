@@ -258,7 +258,9 @@ class TensorIO(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         target = memoryview(buffer).cast("B")
-        length = max(0, min(target.nbytes, self._source.size - self._position))
+        length = min(target.nbytes, self._source.size - self._position)
+        if length <= 0:
+            return 0
         target[:length] = self._source.read(self._position, length)
         self._position += length
         return length

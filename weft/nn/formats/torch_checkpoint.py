@@ -211,13 +211,13 @@ class _LegacyReader(PickleReader):
         if missing <= left:
             self.data += self.source.read(known, min(left, max(missing, known, 1 << 16)))
 
-    def _line(self) -> str:
+    def _line_bytes(self) -> bytes:
         while self.data.find(b"\n", self.position) < 0 and len(self.data) < self.source.size:
             before = len(self.data)
             self._take_in(1)
             if len(self.data) == before:
                 break
-        return super()._line()
+        return super()._line_bytes()
 
     def load_plain(self, kind: type) -> Any:
         """The next pickle, which must hold a value of that kind."""

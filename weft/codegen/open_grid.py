@@ -1,0 +1,119 @@
+"""Open grid: what groups of threads run, and what memory they share.
+
+In: an optimised kernel for a target with groups of threads. Out: the same kernel whose output loops
+are GLOBAL axes where rounds may run in any order, and whose stages are shared memory where the
+threads of a group agree on them. Sits after optimise, which decides everything else.
+Invariant: iterations of a kernel run at once only if none reads what another writes. A kernel that
+breaks this runs on one thread.
+
+    STORE(p[i], REDUCE(x[i, r], r), i LOOP)  ->  STORE(p[i], REDUCE(x[i, r], r), i GLOBAL)
+"""
+
+from __future__ import annotations
+
+from weft.codegen.loops import own_axes
+from weft.codegen.opt.gpu import runs_in_any_order
+from weft.codegen.share_reduces import THREAD_KINDS
+from weft.errors import CompileError
+from weft.helpers import prod
+from weft.renderer.base import Target
+from weft.uop.args import AxisType, RangeArg, StageArg
+from weft.uop.node import UOp
+from weft.uop.opset import Ops
+
+_AT_ONCE = (*THREAD_KINDS, AxisType.GLOBAL)
+
+
+def open_grid(sink: UOp, target: Target) -> UOp:
+    """Output loops on which all that is reduced or staged depends, as axes of the grid."""
+    if not target.has_local:
+        return sink
+    if not runs_in_any_order(sink):
+        _refuse_threads(sink)
+        return sink
+    changes: dict[UOp, UOp] = {}
+    for nest in nests_of(sink):
+        for axis in _grid_axes(nest):
+            changes[axis] = axis.replace(arg=RangeArg(axis.arg.number, AxisType.GLOBAL))
+    return sink.substitute(changes)
+
+
+def nests_of(sink: UOp) -> list[list[UOp]]:
+    """Stores that share axes, together; one without axes is a nest of its own."""
+    found: list[list[UOp]] = []
+    owner: dict[UOp, list[UOp]] = {}
+    for store in sorted(sink.src, key=lambda s: -len(own_axes(s))):
+        nest = next((owner[axis] for axis in own_axes(store) if axis in owner), None)
+        if nest is None:
+            nest = []
+            found.append(nest)
+        nest.append(store)
+        for axis in own_axes(store):
+            owner.setdefault(axis, nest)
+    return found
+
+
+def _grid_axes(nest: list[UOp]) -> list[UOp]:
+    """A group that ran a reduction for one round of a loop should not leave it to run again."""
+    outputs = own_axes(nest[0])
+    needs = [
+        node.ranges
+        for node in UOp.sink(*nest).toposort()
+        if node.op in (Ops.REDUCE, Ops.STAGE) and node.ranges <= set(outputs)
+    ]
+    return [
+        axis
+        for axis in outputs
+        if axis.arg.kind is AxisType.LOOP
+        and not axis.src[0].ranges
+        and all([axis in ranges for ranges in needs])
+    ]
+
+
+def _refuse_threads(sink: UOp) -> None:
+    for node in sink.toposort():
+        if node.op is Ops.RANGE and node.arg.kind in _AT_ONCE:
+            raise CompileError(
+                f"axis {node.arg.number} is {node.arg.kind.name}, but {sink.arg.name} reads "
+                "elements that other iterations write: only loops keep its order"
+            )
+
+
+def share_stages(sink: UOp, target: Target) -> UOp:
+    """A STAGE that is the same for all threads of a group moves to the memory they share.
+
+    STAGE(x[o, f], f) under o GLOBAL, l LOCAL  ->  STAGE(x[o, f], f; shared)
+    """
+    order = sink.toposort()
+    if not any([u.op is Ops.RANGE and u.arg.kind in THREAD_KINDS for u in order]):
+        return sink
+    used = sum(stage_bytes(u) for u in order if u.op is Ops.STAGE and u.arg.memory == "shared")
+    if used > target.shared_bytes:
+        raise CompileError(
+            f"{sink.arg.name} needs {used} bytes of shared memory, "
+            f"{target.name} has {target.shared_bytes}"
+        )
+    changes: dict[UOp, UOp] = {}
+    for node in order:
+        if node.op is not Ops.STAGE or node.arg.memory == "shared":
+            continue
+        if any([axis.arg.kind in (*THREAD_KINDS, AxisType.VECTOR) for axis in node.ranges]):
+            continue
+        if used + stage_bytes(node) <= target.shared_bytes:
+            used += stage_bytes(node)
+            changes[node] = node
+    done: dict[UOp, UOp] = {}
+    for node in order:
+        src = tuple([done[s] for s in node.src])
+        new = node if src == node.src else node.with_src(src)
+        if node in changes:
+            new = new.replace(arg=StageArg(node.arg.number, "shared"))
+        done[node] = new
+    return done[sink]
+
+
+def stage_bytes(stage: UOp) -> int:
+    """The memory of a STAGE, with the copies that written-out axes make of it."""
+    copies = [axis for axis in stage.ranges if axis.arg.kind in (AxisType.UPCAST, AxisType.UNROLL)]
+    sizes = [axis.src[0] for axis in (*own_axes(stage), *copies)]
+    return int(prod(size.arg for size in sizes if size.op is Ops.CONST)) * stage.dtype.itemsize

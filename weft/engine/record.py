@@ -1,0 +1,60 @@
+"""Recording: whoever wants to know what a piece of Python computes is told here.
+
+In: a recorder, installed for the current thread. Out: what realize runs, which random numbers are
+drawn and when memory is read out, told to that recorder.
+Sits under realize and the random numbers, which report; the JIT listens.
+Invariant: a recorder hears of its own thread only, and only while it is installed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from weft.uop.node import UOp
+
+
+class Recorder(Protocol):
+    """Who is told."""
+
+    random_slots: list[Any]  # names of pending draws, see RandomState
+
+    def before_realize(self, sink: UOp) -> None:
+        """SINK(values) will be scheduled and run next."""
+
+    def before_execute(self, prepared: Any, request: Any) -> None:
+        """A schedule will run over the buffers of a request; it may still be refused."""
+
+    def after_execute(self, nodes: dict[int, UOp]) -> None:
+        """The schedule ran; the BUFFER of each memory that has one."""
+
+    def drew(self, slot: int, words: int, values: tuple[int, int, int]) -> None:
+        """So many random words were drawn: the slot's key and counter."""
+
+    def seeded(self, seed: int) -> None:
+        """The sequence of random numbers starts again."""
+
+    def refuse(self, what: str) -> None:
+        """Something that no replay can repeat is about to happen."""
+
+
+_thread = threading.local()
+
+
+def active() -> Recorder | None:
+    """The recorder of this thread."""
+    found: Recorder | None = getattr(_thread, "recorder", None)
+    return found
+
+
+@contextmanager
+def recording(recorder: Recorder | None) -> Iterator[None]:
+    """Install a recorder; with None nobody listens."""
+    before = active()
+    _thread.recorder = recorder
+    try:
+        yield
+    finally:
+        _thread.recorder = before
