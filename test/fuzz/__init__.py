@@ -1,1 +1,3 @@
-"""Fuzzers: random programs, against NumPy and against the PYTHON device. `python -m test.fuzz --help`."""
+"""Fuzzers: random programs, against NumPy and against the PYTHON device. `python -m test.fuzz
+--help`.
+"""

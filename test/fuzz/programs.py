@@ -1,8 +1,8 @@
 """Random tensor programs with a NumPy twin for every statement.
 
-What comes in: a seed. What goes out: a `Program`, whose statements run on weft and on NumPy. All numbers are small
-integers (also in floats), so that every result is exact and must be equal to the last bit.
-A failing program is shrunk to few statements and prints as code that can be run.
+What comes in: a seed. What goes out: a `Program`, whose statements run on weft and on NumPy. All
+numbers are small integers (also in floats), so that every result is exact and must be equal to
+the last bit. A failing program is shrunk to few statements and prints as code that can be run.
 """
 
 from __future__ import annotations
@@ -190,11 +190,13 @@ class Generator:
             self._new(f"Tensor.arange({n})", f"np.arange({n}, dtype='int32')")
         elif kind == "full":
             self._new(
-                f"Tensor.full({shape}, 3, dtype=dtypes.{dtype})", f"np.full({shape}, 3, dtype='{dtype}')"
+                f"Tensor.full({shape}, 3, dtype=dtypes.{dtype})",
+                f"np.full({shape}, 3, dtype='{dtype}')",
             )
         else:
             self._new(
-                f"Tensor.{kind}(*{shape}, dtype=dtypes.{dtype})", f"np.{kind}({shape}, dtype='{dtype}')"
+                f"Tensor.{kind}(*{shape}, dtype=dtypes.{dtype})",
+                f"np.{kind}({shape}, dtype='{dtype}')",
             )
 
     def _unary(self) -> None:
@@ -255,7 +257,9 @@ class Generator:
         both = np.broadcast(self._value(left), self._value(right)).shape
         condition = self._pick(lambda v: v.dtype.kind == "b" and v.shape == both)
         if condition is not None:
-            self._new(f"{condition}.where({left}, {right})", f"np.where({condition}, {left}, {right})")
+            self._new(
+                f"{condition}.where({left}, {right})", f"np.where({condition}, {left}, {right})"
+            )
 
     def _cast(self) -> None:
         name = self._pick()
@@ -279,7 +283,8 @@ class Generator:
         if self.rng.random() < 0.5:
             op = self.rng.choice(("max", "min"))
             self._new(
-                f"{name}.{op}({axes}, keepdim={keep})", f"np.{op}({name}, axis={axes}, keepdims={keep})"
+                f"{name}.{op}({axes}, keepdim={keep})",
+                f"np.{op}({name}, axis={axes}, keepdims={keep})",
             )
             return
         kinds = {"int8": "int32", "uint8": "uint32"}
@@ -314,7 +319,9 @@ class Generator:
     def _same_but(a: np.ndarray, b: np.ndarray, axis: int) -> bool:
         if a.dtype != b.dtype or a.ndim != b.ndim:
             return False
-        return all(i == axis or m == n for i, (m, n) in enumerate(zip(a.shape, b.shape, strict=True)))
+        return all(
+            i == axis or m == n for i, (m, n) in enumerate(zip(a.shape, b.shape, strict=True))
+        )
 
     def _movement(self) -> None:
         name = self._pick()

@@ -30,7 +30,7 @@ _kept_in: weakref.WeakKeyDictionary[UOp, weakref.WeakSet[UOp]] = weakref.WeakKey
 
 
 def remember(expression: UOp, view: UOp, storage: UOp, always: bool = False) -> None:
-    """`expression` is found in `view`, which is of `storage`; `always`: for newer graphs as well."""
+    """`expression` is found in `view` of `storage`; `always`: for newer graphs as well."""
     _values[expression] = Entry(view, float("inf") if always else now())
     _kept_in.setdefault(storage, weakref.WeakSet()).add(expression)
 

@@ -1,11 +1,9 @@
 """Kernels that can run: lowered, compiled and loaded once per structure and device.
 
-What comes in: a kernel's SINK and a device. What goes out: a `Runner`.
-Where it sits: between the schedule and its execution. Equal kernels over other buffers share one
-program.
-The one invariant: the cache key is the content of the kernel, the device and the knobs that change
-code; no UOp is
-kept alive by it.
+What comes in: a kernel's SINK and a device. What goes out: a `Runner`. Where it sits: between the
+schedule and its execution. Equal kernels over other buffers share one program.
+The one invariant: the cache key is the content of the kernel, the device and the knobs that
+change code; no UOp is kept alive by it.
 """
 
 from __future__ import annotations
@@ -17,6 +15,7 @@ from typing import Any
 
 from weft.codegen.pipeline import lower
 from weft.device import Buffer, Device, Program
+from weft.engine import kept
 from weft.helpers import colored, disable_gc
 from weft.knobs import BEAM, CHECK_OOB, DEBUG, NOOPT, NUM_CPU_THREADS, TRANSCENDENTAL
 from weft.uop.node import UOp
@@ -32,7 +31,6 @@ class Runner:
     variables: tuple[str, ...]
     ops: Any  # estimates: a number, or an expression over variables
     mem: Any
-    source: str
 
     def __call__(
         self, buffers: Sequence[Buffer], values: dict[str, int], wait: bool
@@ -46,8 +44,7 @@ _lock = threading.RLock()
 
 
 def runner_for(kernel: UOp, device: str) -> Runner:
-    """The program of a kernel on a device, from the cache or made now."""
-    opened = Device[device]
+    """The program of a kernel on a device: known, kept on disk, or made now."""
     knobs = (NOOPT.value, BEAM.value, TRANSCENDENTAL.value, CHECK_OOB.value, NUM_CPU_THREADS.value)
     key = (kernel.key, device, knobs)
     found = _runners.get(key)
@@ -56,11 +53,25 @@ def runner_for(kernel: UOp, device: str) -> Runner:
     with _lock:
         found = _runners.get(key)
         if found is None:
-            found = _runners[key] = _make(kernel, device, opened)
+            found = _runners[key] = _make(kernel, device, knobs)
     return found
 
 
-def _make(kernel: UOp, device: str, opened: Any) -> Runner:
+def _make(kernel: UOp, device: str, knobs: tuple[Any, ...]) -> Runner:
+    opened = Device[device]
+    key = kept.key_of(kernel.key, opened.renderer, opened.compiler, knobs)
+    found = kept.load(key)
+    if found is None:
+        found = _compile(kernel, opened)
+        kept.keep(key, *found)
+    facts, library = found
+    program = opened.runtime(
+        facts.name, library, facts.threads_n, facts.buffer_count, len(facts.variables)
+    )
+    return Runner(facts.name, program, device, facts.variables, facts.ops, facts.mem)
+
+
+def _compile(kernel: UOp, opened: Any) -> tuple[kept.Kept, bytes]:
     with disable_gc():
         spec = lower(kernel, opened.renderer)
     if DEBUG >= 4:
@@ -71,8 +82,8 @@ def _make(kernel: UOp, device: str, opened: Any) -> Runner:
         print(colored(f"--- assembly of {spec.name}", "cyan"))
         print(opened.compiler.assembly(spec.src))
     names = tuple(v.arg.name for v in spec.variables)
-    program = opened.runtime(spec.name, library, spec.threads_n, spec.buffer_count, len(names))
-    return Runner(spec.name, program, device, names, spec.ops, spec.mem, spec.src)
+    costs: Any = (spec.ops, spec.mem)
+    return kept.Kept(spec.name, spec.threads_n, spec.buffer_count, names, *costs), library
 
 
 def clear_programs() -> None:

@@ -20,6 +20,7 @@ from typing import Any
 
 from weft.device import Buffer, Device
 from weft.dtype import dtypes
+from weft.engine import record
 from weft.engine.cell import Cell
 from weft.engine.host import is_same_storage, is_storage, is_stored_view
 from weft.engine.known import forget, remember, with_known
@@ -46,6 +47,9 @@ def realize_cells(cells: Iterable[Cell], live: Iterable[Cell] = ()) -> None:
         if not wanted:
             return
         sink = with_known(wanted)
+        recorder = record.active()
+        if recorder is not None:
+            recorder.before_realize(sink)
         # readers that come along may bring further writes, which have readers of their own
         while along := _pending_readers(sink, wanted, live):
             wanted += along
@@ -83,6 +87,9 @@ def _working_device(values: list[UOp]) -> str:
 
 def realize_readers(storage: str, live: Iterable[Cell]) -> None:
     """Compute what is pending on the contents of a storage device, before they are overwritten."""
+    recorder = record.active()
+    if recorder is not None:
+        recorder.refuse(f"writes to {storage}")
     with _lock:
         pending = [c for c in live if not c.is_realized and not c.pure]
         if not pending:
@@ -110,7 +117,7 @@ def _settle(cell: Cell, value: UOp, node: UOp, result: UOp | None) -> None:
     """The cell's value is in memory; remember that for graphs that hold the expression."""
     if result is None:
         result = UOp.new_buffer(default_device([value]), 0, value.dtype)
-    stored = _shaped(result, value.shape)
+    stored = shaped(result, value.shape)
     for expression in (value, node):
         if expression.op not in (Ops.CONST, Ops.BUFFER) and expression is not stored:
             remember(expression, stored, result)
@@ -118,7 +125,8 @@ def _settle(cell: Cell, value: UOp, node: UOp, result: UOp | None) -> None:
         cell.value = stored
 
 
-def _shaped(storage: UOp, shape: tuple[Any, ...]) -> UOp:
+def shaped(storage: UOp, shape: tuple[Any, ...]) -> UOp:
+    """A whole storage in a shape; of a symbolic one, the part that it takes."""
     if shape == storage.shape:
         return storage
     if all(isinstance(s, int) for s in shape):
@@ -138,7 +146,7 @@ def _remember_states(sink: UOp, executed: set[UOp]) -> None:
     for node in order:
         if node.op is Ops.AFTER and node not in passed and executed.issuperset(node.src[1:]):
             storage = storage_of(node)
-            remember(node, _shaped(storage, node.shape), storage, always=True)
+            remember(node, shaped(storage, node.shape), storage, always=True)
 
 
 def _forget_overwritten(prepared: Prepared, request: Request) -> None:
@@ -180,6 +188,9 @@ def execute(prepared: Prepared, request: Request) -> list[UOp | None]:
             assert step.kernel is not None
             step.runner = runner_for(step.kernel, step.device)
             step.kernel = None
+    recorder = record.active()
+    if recorder is not None:
+        recorder.before_execute(prepared, request)
     nodes: dict[int, UOp] = dict(enumerate(request.inputs))
     arenas = {
         device: Buffer(device, size, dtypes.uint8).ensure_allocated()
@@ -188,20 +199,22 @@ def execute(prepared: Prepared, request: Request) -> list[UOp | None]:
     buffers: dict[int, Buffer] = {i: buffer_of(n).ensure_allocated() for i, n in nodes.items()}
     for number, memory in enumerate(prepared.made, prepared.inputs):
         if memory.contents is not None:
-            buffers[number] = _table(memory)
+            buffers[number] = table_of(memory)
         elif memory.offset is not None:
             buffers[number] = arenas[memory.device].view(memory.size, memory.dtype, memory.offset)
         else:
             nodes[number] = UOp.new_buffer(memory.device, memory.size, memory.dtype)
             buffers[number] = buffer_of(nodes[number]).ensure_allocated()
-    launches = [(step, _arguments(step, buffers)) for step in prepared.steps]
+    launches = [(step, arguments_of(step, buffers)) for step in prepared.steps]
     with _uninterrupted(bool(prepared.overwritten)):
         for step, arguments in launches:
-            _launch(step, arguments, request.values)
+            launch(step, arguments, request.values)
+    if recorder is not None:
+        recorder.after_execute(nodes)
     return [None if number is None else nodes[number] for number in prepared.results]
 
 
-def _table(memory: Memory) -> Buffer:
+def table_of(memory: Memory) -> Buffer:
     """A table of constants: one per device and contents, kept."""
     key = (memory.device, memory.dtype, memory.contents)
     found = _tables.get(key)
@@ -215,7 +228,8 @@ def _table(memory: Memory) -> Buffer:
     return found
 
 
-def _arguments(step: Step, buffers: dict[int, Buffer]) -> list[Buffer]:
+def arguments_of(step: Step, buffers: dict[int, Buffer]) -> list[Buffer]:
+    """The parts of the memories that a step takes."""
     result = []
     for number, offset, size in step.arguments:
         buffer = buffers[number]
@@ -225,7 +239,8 @@ def _arguments(step: Step, buffers: dict[int, Buffer]) -> list[Buffer]:
     return result
 
 
-def _launch(step: Step, arguments: list[Buffer], values: dict[str, int]) -> None:
+def launch(step: Step, arguments: list[Buffer], values: dict[str, int]) -> None:
+    """Run one step and count it."""
     if step.runner is None:
         target, source = arguments
         started = time.perf_counter()

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Self
 
 from weft.device import Device
 from weft.dtype import DType, dtypes, to_dtype
+from weft.engine import record
 from weft.errors import ArgumentError, DTypeError, ShapeError
 from weft.helpers import argfix, ceildiv, prod
 from weft.mixin.creation import Devices, checked_shape
@@ -42,33 +43,48 @@ class RandomState:
         self.slots: list[list[weakref.ref[UOp]]] = []
 
     def reset(self, seed: int) -> None:
+        recorder = record.active()
+        if recorder is not None:
+            recorder.seeded(seed)
         with self.lock:
             self.seed = seed & ((1 << 64) - 1)
             self.counter = 0
 
     def draw(self, words: int) -> tuple[UOp, UOp, UOp]:
         """(first word of the key, second word, first counter) for this many 32-bit words."""
+        values = self.advance(words)
+        recorder = record.active()
+        # while a recorder listens, names are counted from the start: equal runs have equal names
+        slots = self.slots if recorder is None else recorder.random_slots
+        prefix = "rng" if recorder is None else "rngj"
+        with self.lock:
+            slot = _free_slot(slots)
+            names = ("key0", "key1", "counter")
+            bound = tuple(
+                UOp.variable(f"{prefix}{slot}_{name}", 0, _WORD).bind(value)
+                for name, value in zip(names, values, strict=True)
+            )
+            slots[slot] = [weakref.ref(node) for node in bound]
+        if recorder is not None:
+            recorder.drew(slot, words, values)
+        return bound[0], bound[1], bound[2]
+
+    def advance(self, words: int) -> tuple[int, int, int]:
+        """Takes this many words of the sequence: their key (two words) and first counter."""
         with self.lock:
             start = self.counter
             self.counter += words
             # beyond 2**32 words the key moves on, so that no block repeats
             high = ((self.seed >> 32) + (start >> 32)) & _WORD
-            values = (high, self.seed & _WORD, start & _WORD)
-            slot = self._free_slot()
-            names = ("key0", "key1", "counter")
-            bound = tuple(
-                UOp.variable(f"rng{slot}_{name}", 0, _WORD).bind(value)
-                for name, value in zip(names, values, strict=True)
-            )
-            self.slots[slot] = [weakref.ref(node) for node in bound]
-            return bound[0], bound[1], bound[2]
+            return high, self.seed & _WORD, start & _WORD
 
-    def _free_slot(self) -> int:
-        for slot, references in enumerate(self.slots):
-            if all(reference() is None for reference in references):
-                return slot
-        self.slots.append([])
-        return len(self.slots) - 1
+
+def _free_slot(slots: list[list[weakref.ref[UOp]]]) -> int:
+    for slot, references in enumerate(slots):
+        if all(reference() is None for reference in references):
+            return slot
+    slots.append([])
+    return len(slots) - 1
 
 
 class RandMixin(SortMixin):

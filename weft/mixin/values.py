@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from weft.device import Buffer
 from weft.dtype import dtypes, to_numpy_dtype
-from weft.engine import host
+from weft.engine import host, record
 from weft.engine import realize as engine
 from weft.engine.cell import Cell
 from weft.engine.operands import Move
@@ -115,6 +115,9 @@ class ValuesMixin(LossMixin):
 
     def _buffer(self) -> Buffer:
         """The memory of this value, in order."""
+        recorder = record.active()
+        if recorder is not None:
+            recorder.refuse("reads the values of a Tensor (item(), tolist(), numpy(), data())")
         stored = self._stored()
         if not stored._covers_storage:
             stored = stored.contiguous().realize()

@@ -29,7 +29,7 @@ def run(ast: UOp, arrays: Sequence[np.ndarray], target: Target, noopt: int) -> l
     program(
         [
             Buffer.from_opaque("CPU", a.size, from_numpy_dtype(a.dtype), a.ctypes.data, a)
-            for a in copies
+            for a in copies[: spec.buffer_count]
         ]
     )
     return copies

@@ -86,7 +86,7 @@ def _unpack(part: ByteSource, folder: Path, name: str) -> Path:
         raise DataError(f"{part.name} would be written to {real}, outside {root}")
     try:
         real.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_file(real) as file:
+        with atomic_file(real, durable=False) as file:
             for start in range(0, part.size, _CHUNK):
                 file.write(part.read(start, min(_CHUNK, part.size - start)))
     except OSError as error:

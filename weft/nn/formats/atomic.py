@@ -23,11 +23,15 @@ _SUFFIX = ".tmp"
 
 
 @contextlib.contextmanager
-def atomic_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """A file to write, put in the place of `path` at the end unless the block raises."""
+def atomic_file(path: str | os.PathLike[str], durable: bool = True) -> Iterator[IO[bytes]]:
+    """A file to write, put in the place of `path` at the end unless the block raises.
+
+    A durable one is on the disk itself before it takes its place, which costs time for each file.
+    """
     # through a link to what it names: replacing the link itself would leave the old file behind
     target = Path(os.path.realpath(path))
-    _remove_abandoned(target)
+    if durable:
+        _remove_abandoned(target)
     temporary = target.with_name(f"{_prefix(target.name)}{secrets.token_hex(8)}{_SUFFIX}")
     # created with the user's own permissions for new files, which mkstemp would narrow
     handle = os.open(
@@ -40,12 +44,14 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
                 os.chmod(temporary, target.stat().st_mode & 0o777)
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         os.replace(temporary, target)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _sync_folder(target.parent)
+    if durable:
+        _sync_folder(target.parent)
 
 
 def _sync_folder(folder: Path) -> None:
