@@ -1,4 +1,4 @@
-"""Assign and views: storage identity, and writes ordered against reads, always as NumPy would have it."""
+"""Assign and views: storage identity, writes ordered against reads, as NumPy would have it."""
 
 from __future__ import annotations
 

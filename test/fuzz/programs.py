@@ -178,7 +178,8 @@ class Generator:
         low = 0 if dtype in ("bool", "uint8") else -9
         high = 2 if dtype == "bool" else 10
         seed = self.rng.randint(0, 999)
-        array = f"np.random.default_rng({seed}).integers({low}, {high}, {tuple(shape)}).astype('{dtype}')"
+        numbers = f"np.random.default_rng({seed}).integers({low}, {high}, {tuple(shape)})"
+        array = f"{numbers}.astype('{dtype}')"
         self._new(f"Tensor({array})", f"np.asarray({array})")
 
     def _constant(self) -> None:
