@@ -1,7 +1,7 @@
 """Gradients of Tensor's methods, against PyTorch: ordinary values, and the edges of each function.
 
-A method is an expression of ops whose rules are tested in `test_gradient.py`. Here it is tested that
-the expression is one whose derivative is exact and finite wherever that of the function is.
+A method is an expression of ops whose rules are tested in `test_gradient.py`. Here it is tested
+that the expression is one whose derivative is exact and finite wherever the function has one.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=200, help="how many programs")
     parser.add_argument("--length", type=int, default=12, help="statements per program")
     parser.add_argument("--device", default=None, help="where to run (default: the default device)")
+    parser.add_argument("--large", action="store_true", help="shapes for vectors, tiles, threads")
     parser.add_argument("--noopt", action="store_true", help="without kernel optimisation")
     parser.add_argument("--most", type=int, default=5, help="stop after so many failures")
     args = parser.parse_args()
@@ -26,7 +27,7 @@ def main() -> int:
 
     with Context(NOOPT=int(args.noopt)):
         for seed in range(args.seed, args.seed + args.count):
-            program = Generator(seed, args.length).run()
+            program = Generator(seed, args.length, args.large).run()
             if not fails(program):
                 continue
             failures += 1

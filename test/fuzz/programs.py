@@ -78,7 +78,10 @@ def difference(program: Program, device: str | None = None) -> str | None:
         if other.shape != value.shape or other.dtype != value.dtype:
             return f"{name}: {other.dtype}{other.shape} instead of {value.dtype}{value.shape}"
         if not np.array_equal(other, value, equal_nan=value.dtype.kind == "f"):
-            return f"{name}: {other.tolist()} instead of {value.tolist()}"
+            places = np.argwhere(np.asarray(other != value))
+            first = tuple(places[0].tolist()) if len(places) else ()
+            what = f"{other[first]!r} instead of {value[first]!r} at {first}"
+            return f"{name}: {len(places)} of {value.size} elements differ, {what}"
     return None
 
 
@@ -109,7 +112,10 @@ def _is_closed(program: Program) -> bool:
 class Generator:
     """Makes one random program; knows every variable through its NumPy twin."""
 
-    def __init__(self, seed: int, length: int = 12) -> None:
+    def __init__(self, seed: int, length: int = 12, large: bool = False) -> None:
+        # large enough for vectors, tiles, tails and threads
+        self.sizes = (1, 3, 8, 16, 17, 33, 64, 100) if large else (1, 2, 3, 4, 5, 7)
+        self.most = 200_000 if large else 4000
         self.rng = random.Random(seed)
         self.program = Program(seed)
         self.env: dict[str, Any] = {"np": np}
@@ -173,7 +179,9 @@ class Generator:
 
     # ------------------------------------------------------------ steps
     def _data(self) -> None:
-        shape = [self.rng.choice((1, 2, 3, 4, 5, 7)) for _ in range(self.rng.randint(0, 4))]
+        shape = [self.rng.choice(self.sizes) for _ in range(self.rng.randint(0, 4))]
+        while np.prod(shape) > self.most:
+            shape.pop()
         dtype = self.rng.choice(DTYPES)
         low = 0 if dtype in ("bool", "uint8") else -9
         high = 2 if dtype == "bool" else 10
@@ -233,7 +241,7 @@ class Generator:
             return
         right = self._operand(left)
         kind = self._value(left).dtype.kind
-        if right is None or np.broadcast(self._value(left), self._value(right)).size > 4000:
+        if right is None or np.broadcast(self._value(left), self._value(right)).size > self.most:
             return
         if kind == "b":
             op = self.rng.choice(("&", "|", "^"))
@@ -306,7 +314,7 @@ class Generator:
             self._bounded(f"({left} @ {right})", f"({left} @ {right})", np.dtype("float32"))
 
     def _cat(self) -> None:
-        name = self._pick(lambda v: v.ndim > 0 and v.size < 500)
+        name = self._pick(lambda v: v.ndim > 0 and v.size < self.most / 4)
         if name is None:
             return
         value = self._value(name)
@@ -378,7 +386,7 @@ def _permute(rng: random.Random, v: np.ndarray) -> Move:
 
 def _reshape(rng: random.Random, v: np.ndarray) -> Move:
     rest, shape = v.size, []
-    for prime in (2, 3, 5, 7):
+    for prime in (2, 3, 5, 7, 11, 17):
         while rest > 1 and rest % prime == 0:
             shape.append(prime)
             rest //= prime
@@ -403,14 +411,14 @@ def _expand(rng: random.Random, v: np.ndarray) -> Move:
     shape = tuple(rng.choice((2, 3)) if s == 1 and rng.random() < 0.7 else s for s in v.shape)
     if rng.random() < 0.3:
         shape = (2, *shape)
-    if np.prod(shape) > 3000:
+    if np.prod(shape) > max(3000, 2 * v.size):
         return None, ""
     return f"{{x}}.expand({shape})", f"np.broadcast_to({{x}}, {shape})"
 
 
 def _pad(rng: random.Random, v: np.ndarray) -> Move:
     pads = tuple((rng.randint(0, 2), rng.randint(0, 2)) for _ in v.shape)
-    if not pads or v.size > 600:
+    if not pads:
         return None, ""
     return f"{{x}}.pad({pads})", f"np.pad({{x}}, {pads})"
 

@@ -13,6 +13,7 @@ depend on the group alone, so that all its threads reach the same barriers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from weft.codegen.loops import FreshAxes, own_axes
@@ -42,7 +43,6 @@ def bind_axes(sink: UOp, target: Target) -> UOp:
     return _Binding(sink, nests, grid, group).run()
 
 
-# ------------------------------------------------------------ axes -> hardware indices
 @dataclass(frozen=True)
 class _Nest:
     """Stores that share axes, and the axes of theirs that run at once."""
@@ -61,9 +61,32 @@ def _nest(stores: list[UOp]) -> _Nest:
     return _Nest(stores, tuple(groups), tuple(threads))
 
 
+def _count_threads(sink: UOp, target: Target) -> int:
+    """The threads of a group: as many as the output or the fill that wants most of them."""
+    most = 1
+    for node in sink.toposort():
+        if node.op is not Ops.STORE:
+            continue
+        axes = [axis for axis in own_axes(node) if axis.arg.kind in THREAD_KINDS]
+        most = max(most, prod(_size(axis) for axis in axes))
+        for axis in axes:
+            if axis.arg.kind is AxisType.WARP and target.warp_size % _size(axis):
+                raise CompileError(
+                    f"axis {axis.arg.number} of size {_size(axis)} is part of a warp, "
+                    f"which has {target.warp_size} threads on {target.name}"
+                )
+    if most > target.group_threads:
+        raise CompileError(
+            f"{sink.arg.name} wants {most} threads in a group, "
+            f"{target.name} has at most {target.group_threads}"
+        )
+    return most
+
+
+# ------------------------------------------------------------ axes -> hardware indices
 @dataclass
 class _Numbers:
-    """Hardware indices of one kind: what the groups, or the threads of a group, are numbered by."""
+    """Hardware indices of one kind: how groups, or the threads of a group, are numbered."""
 
     flat: UOp
     total: sint
@@ -72,21 +95,24 @@ class _Numbers:
 
 
 def _number(
-    tuples: list[tuple[UOp, ...]], name: str, limits: tuple[int, ...], least: int = 1
+    tuples: Sequence[tuple[UOp, ...]], name: str, limits: tuple[int, ...], least: int = 1
 ) -> _Numbers:
     """The axes of all nests in terms of at most three indices."""
-    shapes = {tuple([axis.src[0] for axis in axes]) for axes in tuples if axes}
+    shapes = {_shape(axes): axes for axes in tuples if axes}
     total = _largest([least, *[_product(shape) for shape in shapes]])
-    if len(shapes) == 1:
-        (shape,) = shapes
-        direct = _direct(shape, name, limits) if _product(shape) == total else None
-        if direct is not None:
+    if len(shapes) == 1 and _product(next(iter(shapes))) == total:
+        specials = _direct(next(iter(shapes)), name, limits)
+        if specials is not None:
+            flat = UOp.const(dtypes.weakint, 0)
+            for special, size in zip(specials, next(iter(shapes)), strict=True):
+                flat = flat * size + special
+            numbers = _Numbers(flat.simplify(), total)
             for axes in tuples:
-                direct.values.update(zip(axes, _values(direct), strict=True) if axes else ())
-            return direct
+                numbers.values.update(zip(axes, specials, strict=True) if axes else ())
+            return numbers
     numbers = _flat(total, name, limits)
     for axes in tuples:
-        count = _product(tuple([axis.src[0] for axis in axes]))
+        count = _product(_shape(axes))
         # threads without work of their own repeat that of others, and store nothing
         repeats = name == "lidx" and count != total
         flat = numbers.flat % count if repeats else numbers.flat
@@ -94,23 +120,13 @@ def _number(
     return numbers
 
 
-def _direct(shape: tuple[UOp, ...], name: str, limits: tuple[int, ...]) -> _Numbers | None:
+def _direct(shape: tuple[UOp, ...], name: str, limits: tuple[int, ...]) -> list[UOp] | None:
     """An index per axis, the innermost along x, if there are few enough and they fit."""
     places = range(len(shape) - 1, -1, -1)
     pairs = list(zip(places, shape, strict=True))
     if len(shape) > 3 or any([size.vmax > _limit(limits, place) for place, size in pairs]):
         return None
-    flat = UOp.const(dtypes.weakint, 0)
-    values: dict[UOp, UOp] = {}
-    for place, size in pairs:
-        special = _special(f"{name}{place}", size)
-        values[UOp.range(size, place)] = special
-        flat = flat * size + special
-    return _Numbers(flat.simplify(), _product(shape), values)
-
-
-def _values(numbers: _Numbers) -> list[UOp]:
-    return []
+    return [_special(f"{name}{place}", size) for place, size in pairs]
 
 
 def _flat(total: sint, name: str, limits: tuple[int, ...]) -> _Numbers:
@@ -129,3 +145,170 @@ def _flat(total: sint, name: str, limits: tuple[int, ...]) -> _Numbers:
     across = _special(f"{name}0", UOp.const(dtypes.weakint, width))
     flat = _special(f"{name}1", rows) * width + across
     return _Numbers(flat, total, is_exact=isinstance(total, int) and total % width == 0)
+
+
+def _limit(limits: tuple[int, ...], place: int) -> int:
+    return limits[place] if place < len(limits) else _NO_LIMIT
+
+
+def _special(name: str, size: UOp) -> UOp:
+    if size.op is Ops.CONST and size.arg == 1:
+        return UOp.const(dtypes.weakint, 0)
+    return UOp(Ops.SPECIAL, dtypes.weakint, (size,), name)
+
+
+def _shape(axes: Sequence[UOp]) -> tuple[UOp, ...]:
+    return tuple([axis.src[0] for axis in axes])
+
+
+def _size(axis: UOp) -> int:
+    if axis.src[0].op is not Ops.CONST:
+        raise CompileError(
+            f"axis {axis.arg.number} of kind {axis.arg.kind.name} needs a constant size, "
+            f"found {axis.src[0].render()}"
+        )
+    return int(axis.src[0].arg)
+
+
+def _product(sizes: tuple[UOp, ...]) -> sint:
+    total: sint = 1
+    for size in sizes:
+        total = total * (size.arg if size.op is Ops.CONST else size)
+    return total.simplify() if isinstance(total, UOp) else total
+
+
+def _largest(totals: list[sint]) -> sint:
+    known = max([total for total in totals if isinstance(total, int)])
+    symbolic = dict.fromkeys([total for total in totals if isinstance(total, UOp)])
+    largest: UOp | None = None
+    for total in symbolic:
+        largest = total if largest is None else largest.maximum(total)
+    if largest is None:
+        return known
+    return largest if known == 1 and largest.vmin >= 1 else largest.maximum(known).simplify()
+
+
+def _digits(flat: UOp, axes: Sequence[UOp]) -> list[UOp]:
+    """The values of axes whose iterations are numbered by `flat`, the last axis fastest."""
+    digits: list[UOp] = []
+    for position in range(len(axes) - 1, -1, -1):
+        size = axes[position].src[0]
+        digits.append((flat % size if position else flat).simplify())
+        flat = flat // size
+    return digits[::-1]
+
+
+# ------------------------------------------------------------ the kernel of one thread
+class _Binding:
+    """One kernel while its axes are bound."""
+
+    def __init__(self, sink: UOp, nests: list[_Nest], grid: _Numbers, group: _Numbers) -> None:
+        self.sink = sink
+        self.nests = nests
+        self.grid = grid
+        self.group = group
+        self.fresh = FreshAxes(sink.toposort())
+        self.rounds: dict[UOp, UOp] = {}  # by the first axis of a fill: the loop of each thread
+        assert isinstance(group.total, int)
+        self.threads = group.total
+
+    def run(self) -> UOp:
+        stores: dict[UOp, UOp] = {}
+        for nest in self.nests:
+            guard = self._guard(nest)
+            for store in nest.stores:
+                stores[store] = self._bind(store, nest, guard)
+        return self.sink.with_src(tuple([stores[store] for store in self.sink.src]))
+
+    def _guard(self, nest: _Nest) -> UOp | None:
+        """A loop of 0 or 1 rounds for a nest that fewer groups run than there are."""
+        count = _product(_shape(nest.groups))
+        if count == self.grid.total and self.grid.is_exact:
+            return None
+        one, none = UOp.const(dtypes.weakint, 1), UOp.const(dtypes.weakint, 0)
+        return self.fresh.make((self.grid.flat < count).where(one, none), AxisType.LOOP)
+
+    def _bind(self, store: UOp, nest: _Nest, guard: UOp | None) -> UOp:
+        """A store of an output, done by one of the threads that compute its value."""
+        own = own_axes(store)
+        conditions = [self.grid.values[axis] < 1 for axis in nest.groups if axis not in own]
+        conditions += [self.group.values[axis] < 1 for axis in nest.threads if axis not in own]
+        used = prod(_size(axis) for axis in nest.threads)
+        if used < self.threads:
+            conditions.append(self.group.flat < used)
+        done = self._rebuild(store, guard)
+        place = done[store.src[0]]
+        for condition in conditions:
+            place = _only_if(place, condition)
+        loops = [done[axis] for axis in own if axis.arg.kind not in _BOUND]
+        return place.store(done[store.src[1]], *([] if guard is None else [guard]), *loops)
+
+    def _rebuild(self, store: UOp, guard: UOp | None) -> dict[UOp, UOp]:
+        """All parts of a store without the axes that hardware runs."""
+        done: dict[UOp, UOp] = {**self.grid.values, **self.group.values}
+        for node in UOp.sink(*store.src).toposort():
+            if node in done:
+                continue
+            src = tuple([done[s] for s in node.src])
+            if node.op is Ops.AFTER and node.src[0].arg.memory == "shared":
+                done[node] = self._fill(node, done)
+                continue
+            if node.op is Ops.LOAD and guard is not None and src[0].src[0].op is Ops.PARAM:
+                # the guard is always 0; as part of the index it keeps every load behind it
+                place = src[0]
+                src = (place.with_src((place.src[0], place.src[1] + guard, *place.src[2:])),)
+            done[node] = node if src == node.src else node.with_src(src)
+        return done
+
+    # ------------------------------------------------------------ filling memory together
+    def _fill(self, node: UOp, done: dict[UOp, UOp]) -> UOp:
+        """The fills of a shared memory, spread over the threads of a group."""
+        memory, fills = node.src[0], node.src[1:]
+        for axis in node.ranges:
+            if axis.arg.kind in THREAD_KINDS:
+                raise CompileError(
+                    f"shared memory cannot differ along axis {axis.arg.number}, which the threads "
+                    f"of a group run as {axis.arg.kind.name}: it must be filled as well"
+                )
+        if not fills:
+            return memory
+        loops = own_axes(fills[0])
+        values, rounds, valid = self._spread(loops)
+        stores: list[UOp] = []
+        for fill in fills:
+            place, value = [done[s].substitute(values) for s in fill.src[:2]]
+            if valid is not None:
+                place = _only_if(place, valid)
+            stores.append(place.store(value, *rounds))
+        return memory.after(*stores)
+
+    def _spread(
+        self, loops: tuple[UOp, ...]
+    ) -> tuple[dict[UOp, UOp], tuple[UOp, ...], UOp | None]:
+        """Values for the axes of a fill, the loop of each thread, and which threads take part.
+
+        Neighbours fill neighbours: thread t of T fills elements t, t + T, t + 2*T ...
+        """
+        if self.threads == 1:
+            return {}, loops, None
+        count = prod(_size(axis) for axis in loops)
+        number, turns = self.group.flat, -(-count // self.threads)
+        rounds: tuple[UOp, ...] = ()
+        if turns > 1:
+            if loops[0] not in self.rounds:
+                size = UOp.const(dtypes.weakint, turns)
+                self.rounds[loops[0]] = self.fresh.make(size, AxisType.LOOP)
+            rounds = (self.rounds[loops[0]],)
+            number = rounds[0] * self.threads + number
+        valid = None
+        if count % self.threads:
+            valid = number < count
+            # those without work compute what another one stores
+            number = number.minimum(count - 1) if turns > 1 else number % count
+        return dict(zip(loops, _digits(number, loops), strict=True)), rounds, valid
+
+
+def _only_if(place: UOp, condition: UOp) -> UOp:
+    """An INDEX that is valid only under one more condition."""
+    valid = condition if len(place.src) < 3 else place.src[2] & condition
+    return place.with_src((*place.src[:2], valid))

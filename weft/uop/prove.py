@@ -22,7 +22,7 @@ from weft.errors import ArgumentError, SpecError
 from weft.knobs import DEBUG
 from weft.uop.args import KernelInfo
 from weft.uop.node import UOp
-from weft.uop.opset import GroupOp, Ops
+from weft.uop.opset import Ops
 from weft.uop.spec import Spec, type_verify
 from weft.uop.text import neighbourhood_text, range_name
 from weft.uop.trace import Rule, tracing
@@ -56,6 +56,7 @@ class Encoder:
         self.lanes: dict[UOp, list[Any]] = {}
         self.facts: dict[UOp, list[Any]] = {}  # what is known of a leaf
         self.free: dict[UOp, list[Any]] = {}  # leaves, for the values of a counterexample
+        self.vague: set[UOp] = set()  # leaves that stand for arithmetic on ints: not really free
 
     def encode(self, node: UOp) -> list[Any]:
         """The terms of a node's lanes."""
@@ -96,13 +97,17 @@ class Encoder:
             return self.lanes[node.src[0]]
         rule = _ENCODERS.get(op)
         if rule is None:
+            self.vague.add(node)
             return self._leaf(node)
         sources = [self.lanes[s] for s in node.src]
         found = [
             rule(node, *[s[lane] if len(s) > 1 else s[0] for s in sources])
             for lane in range(node.dtype.count)
         ]
-        return self._leaf(node) if any(term is None for term in found) else found
+        if all(term is not None for term in found):
+            return found
+        self.vague.add(node)
+        return self._leaf(node)
 
     def _leaf(self, node: UOp) -> list[Any]:
         """A value of which only the bounds are known."""
@@ -225,22 +230,26 @@ def _bits(op: Ops) -> Callable[[UOp, Any, Any], Any]:
     def encode(node: UOp, x: Any, y: Any) -> Any:
         if node.dtype.kind == "bool":
             return {Ops.AND: z3().And, Ops.OR: z3().Or, Ops.XOR: z3().Xor}[op](x, y)
-        mask = node.src[1]
-        if op is Ops.AND and mask.op is Ops.CONST and mask.arg > 0 and not mask.arg & mask.arg + 1:
-            return x % (mask.arg + 1)
+        mask = _number(y)
+        if op is Ops.AND and mask is not None and mask > 0 and not mask & mask + 1:
+            return x % (mask + 1)
         return None
 
     return encode
 
 
+def _number(term: Any) -> int | None:
+    return int(term.as_long()) if z3().is_int_value(term) else None
+
+
 def _shift(node: UOp, x: Any, y: Any) -> Any:
-    amount = node.src[1]
-    if amount.op is not Ops.CONST or not 0 <= amount.arg < 63:
+    amount = _number(y)
+    if amount is None or not 0 <= amount < node.dtype.scalar().bitsize:
         return None
     if node.op is Ops.SHR:
-        return x / (1 << amount.arg)
+        return x / (1 << amount)
     low, high = node.src[0]._min_max
-    return _wrap(x * (1 << amount.arg), node.dtype, low << amount.arg, high << amount.arg)
+    return _wrap(x * (1 << amount), node.dtype, low << amount, high << amount)
 
 
 def _cast(node: UOp, x: Any) -> Any:
@@ -297,6 +306,9 @@ class Question:
         found = solver.check()
         if found == z3().unknown:
             return self._ask_by_cases(solver, leaves)
+        if found == z3().sat and not self.encoder.vague.isdisjoint(leaves):
+            # the values may be ones that cannot be
+            return None
         self.model = solver.model() if found == z3().sat else None
         return bool(found == z3().sat)
 
@@ -490,6 +502,7 @@ def prove_program(uops: Sequence[UOp], name: str, pass_name: str | None = None) 
     """Every LOAD and STORE of a linear program is inside its memory where it stands."""
     encoder = Encoder()
     blocks: list[UOp] = []
+    registers = bound_registers(uops)
     for node in uops:
         if node.op in (Ops.RANGE, Ops.IF):
             blocks.append(node)
@@ -500,9 +513,66 @@ def prove_program(uops: Sequence[UOp], name: str, pass_name: str | None = None) 
             if size is not None:
                 lanes = (node if node.op is Ops.LOAD else node.src[1]).dtype.count
                 holds = tuple([b if b.op is Ops.RANGE else b.src[0] for b in blocks])
-                access = Access(node, node.src[0], size, lanes, holds)
+                place = node.src[0].substitute(registers)
+                access = Access(node, place, size, lanes, holds)
                 _verify(access, encoder, name, pass_name)
     prove_barriers(uops, name, pass_name)
+
+
+def bound_registers(uops: Sequence[UOp]) -> dict[UOp, UOp]:
+    """For reads of registers of ints a variable with the bounds that the loops keep.
+
+    max over a loop stays inside the bounds of what is compared; a sum of n values inside n times
+    theirs. Other updates say nothing.
+    """
+    found: dict[UOp, UOp] = {}
+    intervals: dict[UOp, tuple[int, int] | None] = {}
+    started: dict[UOp, int] = {}
+    blocks: list[UOp] = []
+    for node in uops:
+        if node.op in (Ops.RANGE, Ops.IF):
+            blocks.append(node)
+        elif node.op in (Ops.END, Ops.ENDIF):
+            blocks.pop()
+        elif node.op is Ops.ACC and node.dtype.kind in ("int", "uint"):
+            intervals[node] = node.src[0].substitute(found)._min_max
+            started[node] = len(blocks)
+        elif node.op is Ops.ACC_SET and intervals.get(node.src[0]) is not None:
+            rounds = prod(b.src[0].vmax for b in blocks[started[node.src[0]] :] if b.op is Ops.RANGE)
+            intervals[node.src[0]] = _updated(node, intervals[node.src[0]], rounds, found)
+        elif node.op is Ops.LOAD and node.src[0] in intervals and node.src[1].op is Ops.END:
+            known = intervals[node.src[0]]
+            if known is not None:
+                name = f"acc{node.src[0].arg}"
+                found[node] = UOp.variable(name, int(known[0]), int(known[1]), node.dtype)
+    return found
+
+
+def _updated(
+    node: UOp, known: tuple[int, int] | None, rounds: int, found: dict[UOp, UOp]
+) -> tuple[int, int] | None:
+    """The interval of a register that an ACC_SET sets `rounds` times."""
+    register, value = node.src
+    if known is None or value.op not in (Ops.MAX, Ops.ADD):
+        return None
+    parts = []
+    stack = [value]
+    while stack:
+        part = stack.pop()
+        if part.op is value.op:
+            stack.extend(part.src)
+        else:
+            parts.append(part)
+    own = [p for p in parts if p.op is Ops.LOAD and p.src[0] is register]
+    others = [p.substitute(found)._min_max for p in parts if p not in own]
+    if len(own) != 1:
+        return None
+    if value.op is Ops.MAX:
+        return min(known[0], *[low for low, _ in others]), max([known[1], *[h for _, h in others]])
+    low = known[0] + rounds * min(0, sum(part[0] for part in others))
+    high = known[1] + rounds * max(0, sum(part[1] for part in others))
+    dtype = register.dtype.scalar()
+    return (low, high) if dtype.min <= low and high <= dtype.max else None
 
 
 # ---------------------------------------------------------------- elements done twice
@@ -678,7 +748,5 @@ def same_value(before: UOp, after: UOp, timeout: int = TIMEOUT_MS) -> bool | Non
     """Whether two int or bool expressions of scalars are equal for all values; None: unknown."""
     encoder = Encoder()
     left, right = encoder.encode(before)[0], encoder.encode(after)[0]
-    opaque = [u for u in encoder.free if u.op in GroupOp.ALU or u.op is Ops.CAST]
     found = Question(encoder, [before, after], [left != right]).ask(timeout)
-    # a difference may come from what is opaque; equality does not
-    return None if found is None or (found and opaque) else not found
+    return None if found is None else not found
