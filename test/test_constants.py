@@ -91,7 +91,7 @@ def test_realize_and_clone_give_storage_on_the_default_device() -> None:
 
 def test_each_call_is_its_own_storage() -> None:
     a, b = Tensor.zeros(3), Tensor.zeros(3)
-    assert a.uop is b.uop
+    assert a.uop is not b.uop
     a += 1
     assert a.tolist() == [1.0, 1.0, 1.0]
     assert b.tolist() == [0.0, 0.0, 0.0]

@@ -77,7 +77,8 @@ class Input:
         """The contents in a dtype."""
         target = self.dtype or dtype
         if self.data is not None:
-            return np.array(self.data).astype(numpy_type(target))
+            with np.errstate(all="ignore"):
+                return np.array(self.data).astype(numpy_type(target))
         generator = np.random.default_rng(seed)
         if target == "bool":
             return generator.random(self.shape) < 0.5

@@ -244,6 +244,10 @@ def _read_some(loaded: Any) -> None:
             tensor.numpy()
 
 
+def _too_long(*_: Any) -> None:
+    raise TimeoutError("a file takes longer than 20 s to load")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("format", choices=[*FORMATS, "all"])
@@ -253,6 +257,7 @@ def main() -> None:
     options = parser.parse_args()
     import resource
 
+    signal.signal(signal.SIGALRM, _too_long)
     for name in FORMATS if options.format == "all" else [options.format]:
         for example in FORMATS[name].examples():
             FORMATS[name].load(example)

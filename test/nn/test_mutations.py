@@ -29,7 +29,6 @@ def test_damaged_files_load_or_are_refused(name: str, tmp_path: Path) -> None:
         for number, data in enumerate(damaged_files(name, SHARE, seed=1)):
             path.write_bytes(data)
             attempt(name, path, count, read=number % 100 == 0)
-            tracemalloc.clear_traces() if number == 0 else None
         assert tracemalloc.get_traced_memory()[1] < LARGEST_PEAK
     finally:
         tracemalloc.stop()

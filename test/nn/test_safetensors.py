@@ -189,6 +189,15 @@ def test_saving_over_the_file_that_was_loaded(tmp_path: Path) -> None:
     assert safe_load(path)["b"].tolist() == [4.0]
 
 
+def test_a_state_on_disk_is_saved_as_it_is(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
+    safe_save(sample(), first)
+    safe_save(safe_load(first), second)
+    assert first.read_bytes() == second.read_bytes()
+    safe_save({}, second)
+    assert safe_load(second) == {}
+
+
 def test_permissions_and_links(tmp_path: Path) -> None:
     path, link = tmp_path / "x.safetensors", tmp_path / "link"
     safe_save({"a": Tensor([1])}, path)

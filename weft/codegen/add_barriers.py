@@ -49,9 +49,7 @@ def _is_thread_index(node: UOp) -> bool:
 
 def _is_fill(node: UOp) -> bool:
     return (
-        node.op is Ops.AFTER
-        and node.src[0].op is Ops.LOCAL
-        and node.src[0].arg.memory == "shared"
+        node.op is Ops.AFTER and node.src[0].op is Ops.LOCAL and node.src[0].arg.memory == "shared"
     )
 
 

@@ -282,9 +282,7 @@ class _Binding:
             stores.append(place.store(value, *rounds))
         return memory.after(*stores)
 
-    def _spread(
-        self, loops: tuple[UOp, ...]
-    ) -> tuple[dict[UOp, UOp], tuple[UOp, ...], UOp | None]:
+    def _spread(self, loops: tuple[UOp, ...]) -> tuple[dict[UOp, UOp], tuple[UOp, ...], UOp | None]:
         """Values for the axes of a fill, the loop of each thread, and which threads take part.
 
         Neighbours fill neighbours: thread t of T fills elements t, t + T, t + 2*T ...

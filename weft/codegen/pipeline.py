@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from weft.codegen.add_barriers import add_barriers
+from weft.codegen.bind_axes import bind_axes
 from weft.codegen.decompose.decompose import decompose
 from weft.codegen.estimate import estimate
 from weft.codegen.expand import expand
@@ -20,14 +22,22 @@ from weft.codegen.hoist import hoist_sums
 from weft.codegen.linearize import linearize
 from weft.codegen.lower_index import lower_index
 from weft.codegen.merge import merge
+from weft.codegen.open_grid import open_grid, share_stages
 from weft.codegen.opt.heuristic import optimise
 from weft.codegen.place import Nest
 from weft.codegen.separate import separate, separate_loops
+from weft.codegen.share_reduces import share_reduces
 from weft.codegen.share_threads import share_threads, thread_count
 from weft.codegen.widen import widen
 from weft.errors import CompileError
 from weft.knobs import DEBUG, NOOPT, SPEC
-from weft.renderer.base import ProgramSpec, Renderer, program_params, program_variables
+from weft.renderer.base import (
+    ProgramSpec,
+    Renderer,
+    program_params,
+    program_size,
+    program_variables,
+)
 from weft.uop.args import KernelInfo
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
@@ -69,12 +79,17 @@ KERNEL_PASSES = (
     Pass("separate", lambda sink, _: separate(sink), "each loop can then be optimised by itself"),
     Pass("widen", lambda sink, _: widen(sink), "registers are counted in the computed types"),
     Pass("optimise", _optimise, "axes are split and typed for the target"),
+    Pass("open_grid", lambda sink, r: open_grid(sink, r.target), "groups run what loops would"),
+    Pass("share_reduces", lambda sink, _: share_reduces(sink), "a group reduces in shared memory"),
+    Pass("share_stages", lambda sink, r: share_stages(sink, r.target), "one copy for a group"),
     Pass("decompose", decompose, "once per op, before expand copies it"),
     Pass("share_threads", lambda sink, _: share_threads(sink), "a call runs one span of one axis"),
 )
 # towards the machine: lanes, machine integers, loops
 PROGRAM_PASSES = (
     Pass("expand", lambda sink, _: expand(sink), "registers and lanes are explicit"),
+    Pass("bind_axes", lambda sink, r: bind_axes(sink, r.target), "fills are known, loops are not"),
+    Pass("add_barriers", lambda sink, _: add_barriers(sink), "who fills and who reads is known"),
     Pass(
         "lower_index",
         lambda sink, renderer: lower_index(sink, renderer.target.index_dtype),
@@ -126,6 +141,8 @@ def lower(ast: UOp, renderer: Renderer) -> ProgramSpec:
         ops=operations,
         mem=touched,
         applied=applied,
+        global_size=program_size(uops, "gidx"),
+        local_size=tuple([int(size) for size in program_size(uops, "lidx")]),
     )
 
 

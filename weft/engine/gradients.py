@@ -31,9 +31,9 @@ class TensorGraph:
         # storage -> nodes that were realized into it since the graph was built
         self.homes: dict[UOp, list[UOp]] = {}
         for node in self.nodes:
-            entry = known._values.get(node)
-            if entry is not None:
-                self.homes.setdefault(entry.storage, []).append(node)
+            storage = known.storage_behind(node)
+            if storage is not None:
+                self.homes.setdefault(storage, []).append(node)
 
     def nodes_of(self, tensor: Any) -> list[UOp]:
         """The nodes that are this tensor, as it is now or was before it was realized."""

@@ -152,8 +152,6 @@ def _find_window(shape: tuple[Any, ...], moves: tuple[Move, ...]) -> Window | No
         return None
     for op, arg in moves:
         count += 1
-        if op is Ops.DETACH:
-            continue
         if op not in (Ops.RESHAPE, Ops.SHRINK) or not _is_concrete(arg):
             break
         if op is Ops.RESHAPE:

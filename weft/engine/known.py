@@ -35,6 +35,12 @@ def remember(expression: UOp, view: UOp, storage: UOp, always: bool = False) -> 
     _kept_in.setdefault(storage, weakref.WeakSet()).add(expression)
 
 
+def storage_behind(expression: UOp) -> UOp | None:
+    """Where the value of an expression was stored, if it was and still is."""
+    entry = _values.get(expression)
+    return None if entry is None else entry.storage
+
+
 def forget(storage: UOp) -> None:
     """The storage was overwritten."""
     for expression in list(_kept_in.pop(storage, ())):

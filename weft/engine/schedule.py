@@ -21,6 +21,7 @@ from weft.dtype import DType
 from weft.engine.memory import plan_memory
 from weft.engine.programs import Runner
 from weft.errors import ArgumentError
+from weft.gradient import Identity
 from weft.knobs import DEBUG, NO_MEMORY_PLANNER, SCACHE, SPEC, SPLIT_REDUCEOP
 from weft.schedule.pipeline import Schedule, make_schedule
 from weft.uop.args import BufferArg
@@ -106,7 +107,9 @@ def describe(sink: UOp, device: str) -> Request:
             if node.op is Ops.STORE:
                 request.writes.append(node)
             src = tuple([numbers[s] for s in node.src])
-            rows.append((node.op, node.dtype, src, node.arg, node.tag))
+            # which constant it is matters to gradients, not to schedules
+            tag = None if isinstance(node.tag, Identity) else node.tag
+            rows.append((node.op, node.dtype, src, node.arg, tag))
     request.key = (device, SPLIT_REDUCEOP.value, NO_MEMORY_PLANNER.value, *rows)
     return request
 

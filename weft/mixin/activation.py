@@ -29,7 +29,8 @@ class ActivationMixin(StatsMixin):
         >>> Tensor([-1.0, 2.0]).relu().tolist()
         [0.0, 2.0]
         """
-        return self.maximum(self._constant(0))
+        # not maximum, which at 0 gives half of the gradient
+        return self.le(0).where(self._constant(0), self)
 
     def relu6(self) -> Self:
         """Between 0 and 6.
@@ -37,7 +38,7 @@ class ActivationMixin(StatsMixin):
         >>> Tensor([-1.0, 9.0]).relu6().tolist()
         [0.0, 6.0]
         """
-        return self.relu().minimum(self._constant(6))
+        return self.hardtanh(0, 6)
 
     def leaky_relu(self, neg_slope: float = 0.01) -> Self:
         """Multiplied by neg_slope where it is negative.
@@ -45,7 +46,7 @@ class ActivationMixin(StatsMixin):
         >>> Tensor([-1.0, 2.0]).leaky_relu(0.5).tolist()
         [-0.5, 2.0]
         """
-        return self.lt(0).where(self * neg_slope, self)
+        return self.gt(0).where(self, self * neg_slope)
 
     @in_wide_floats
     def elu(self, alpha: float = 1.0) -> Self:
@@ -54,7 +55,7 @@ class ActivationMixin(StatsMixin):
         >>> Tensor([0.0, 2.0]).elu().tolist()
         [0.0, 2.0]
         """
-        return self.gt(0).where(self, (self.minimum(0.0)._bounded_exp() - 1) * alpha)
+        return self.gt(0).where(self, (self.clip(max_=0.0)._bounded_exp() - 1) * alpha)
 
     @in_wide_floats
     def celu(self, alpha: float = 1.0) -> Self:
@@ -63,7 +64,7 @@ class ActivationMixin(StatsMixin):
         >>> Tensor([0.0, 2.0]).celu().tolist()
         [0.0, 2.0]
         """
-        return self.gt(0).where(self, ((self.minimum(0.0) / alpha)._bounded_exp() - 1) * alpha)
+        return self.gt(0).where(self, ((self.clip(max_=0.0) / alpha)._bounded_exp() - 1) * alpha)
 
     @in_wide_floats
     def selu(self, alpha: float = 1.67326, gamma: float = 1.0507) -> Self:
@@ -72,7 +73,7 @@ class ActivationMixin(StatsMixin):
         >>> Tensor([0.0]).selu().tolist()
         [0.0]
         """
-        negative = (self.minimum(0.0)._bounded_exp() - 1) * alpha
+        negative = (self.clip(max_=0.0)._bounded_exp() - 1) * alpha
         return self.gt(0).where(self, negative) * gamma
 
     @in_wide_floats
@@ -122,7 +123,7 @@ class ActivationMixin(StatsMixin):
         >>> Tensor([-9.0, 0.0, 9.0]).hardsigmoid().tolist()
         [0.0, 0.5, 1.0]
         """
-        return (self * alpha + beta).clip(0.0, 1.0)
+        return (self * alpha + beta).hardtanh(0, 1)
 
     def hardswish(self) -> Self:
         """x * relu6(x + 3) / 6.
@@ -138,7 +139,9 @@ class ActivationMixin(StatsMixin):
         >>> Tensor([-3.0, 0.5]).hardtanh().tolist()
         [-1.0, 0.5]
         """
-        return self.clip(min_val, max_val)
+        # a bound belongs to the flat side, other than in clip
+        above = self.ge(max_val).where(self._constant(max_val), self)
+        return self.le(min_val).where(self._constant(min_val), above)
 
     @in_wide_floats
     def softplus(self, beta: float = 1.0) -> Self:

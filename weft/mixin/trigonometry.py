@@ -92,7 +92,8 @@ class TrigonometryMixin(UnaryMixin):
         size = self.abs()
         large = size.gt(1.0)
         # atan(x) = pi/2 - atan(1/x), and pi/4 + atan((x-1)/(x+1))
-        inner = large.where(size.reciprocal(), size)
+        # the reciprocal is taken of what is large only: that of 0 would make the gradient nan
+        inner = large.where(large.where(size, size._constant(1)).reciprocal(), size)
         middle = inner.gt(math.tan(math.pi / 8))
         inner = middle.where((inner - 1) / (inner + 1), inner)
         table = _ATAN_SHORT if self._is_single else _ATAN_LONG

@@ -211,11 +211,11 @@ class UnaryMixin(DTypeMixin):
             return (self * LOG2_E).exp2()
         # The product's rounding error would be magnified by its size; so it is computed too, and
         # exp2(h + l) = exp2(h) * (1 + l*ln2). Beyond the bounds the result is 0 or inf anyway.
-        bounded = self.maximum(-104.0).minimum(89.0)
-        high = bounded * LOG2_E
-        low = bounded.alu(Ops.MULACC, bounded._constant(LOG2_E), high.neg())
+        # They end where the result is still finite: the gradient of the error is inf - inf else.
+        bounded = self.clip(-104.0, 88.72283)
+        low = bounded.alu(Ops.MULACC, bounded._constant(LOG2_E), (bounded * LOG2_E).neg())
         low = low + bounded * LOG2_E_REST
-        return high.exp2() * (low * LN_2 + 1)
+        return (self * LOG2_E).exp2() * (low * LN_2 + 1)
 
     def _bounded_exp(self) -> Self:
         """`exp` where only the absolute error counts: of what is negative, or becomes a divisor.
@@ -253,8 +253,12 @@ class UnaryMixin(DTypeMixin):
     def _log1p(self) -> Self:
         """log(1 + x), exact also for small x: the rounding of 1 + x is divided out again."""
         total = self + 1
-        # x/(total-1) would be nan for x = inf, and is 0/0 where 1 + x is 1
-        plain = (total - 1).eq(0).where(self, total.log() * (self / (total - 1)))
+        # x/(total-1) would be nan for x = inf, and is 0/0 where 1 + x is 1; there it divides by 1,
+        # for the gradient of what is not chosen must not be nan either
+        rest = total - 1
+        lost = rest.eq(0)
+        ratio = self / lost.where(rest._constant(1), rest)
+        plain = lost.where(self, total.log() * ratio)
         return self.eq(math.inf).where(self, plain)
 
     def logaddexp(self, other: Any) -> Self:
@@ -279,7 +283,9 @@ class UnaryMixin(DTypeMixin):
         >>> Tensor([0.0]).sigmoid().tolist()
         [0.5]
         """
-        return (self.neg()._bounded_exp() + 1).reciprocal()
+        # of the side where the exponential does not overflow: inf in it would make gradients nan
+        power = self._size().neg()._bounded_exp()
+        return self.lt(0).where(power, power._constant(1)) / (power + 1)
 
     @in_wide_floats
     def tanh(self) -> Self:
@@ -288,9 +294,12 @@ class UnaryMixin(DTypeMixin):
         >>> Tensor([0.0]).tanh().tolist()
         [0.0]
         """
-        small = self * polynomial(self * self, _TANH_SHORT if self._is_single else _TANH_LONG)
-        large = 1 - 2 / ((self * 2)._bounded_exp() + 1)
-        return self.abs().lt(0.625).where(small, large)
+        size = self._size()
+        near, inner = self._near_zero(0.625)
+        small = inner * polynomial(inner * inner, _TANH_SHORT if self._is_single else _TANH_LONG)
+        power = (size * -2)._bounded_exp()
+        large = (1 - power) / (power + 1)
+        return near.where(small, self.lt(0).where(large.neg(), large))
 
     @in_wide_floats
     def sinh(self) -> Self:
@@ -301,11 +310,13 @@ class UnaryMixin(DTypeMixin):
         """
         terms = 6 if self._is_single else 10
         taylor = [1 / math.factorial(2 * k + 1) for k in range(terms)]
-        small = self * polynomial(self * self, taylor)
+        near, inner = self._near_zero(1)
+        small = inner * polynomial(inner * inner, taylor)
         # the root of the exponential does not overflow before the result does
-        root = (self.abs() * 0.5).exp()
-        large = (root * 0.5) * root - (0.5 / root) / root
-        return self.abs().lt(1).where(small, self.lt(0).where(large.neg(), large))
+        half = self._size() * 0.5
+        root, inverse = half.exp(), half.neg().exp()
+        large = (root * 0.5) * root - (inverse * 0.5) * inverse
+        return near.where(small, self.lt(0).where(large.neg(), large))
 
     @in_wide_floats
     def cosh(self) -> Self:
@@ -314,8 +325,9 @@ class UnaryMixin(DTypeMixin):
         >>> Tensor([0.0]).cosh().tolist()
         [1.0]
         """
-        root = (self.abs() * 0.5).exp()
-        return (root * 0.5) * root + (0.5 / root) / root
+        half = self.abs() * 0.5
+        root, inverse = half.exp(), half.neg().exp()
+        return (root * 0.5) * root + (inverse * 0.5) * inverse
 
     @in_wide_floats
     def asinh(self) -> Self:
@@ -328,7 +340,7 @@ class UnaryMixin(DTypeMixin):
         moderate = size.minimum(1e4)
         root = (moderate * moderate + 1).sqrt()
         near = (moderate + moderate * moderate / (root + 1))._log1p()
-        result = size.lt(1e4).where(near, size.log() + LN_2)
+        result = size.lt(1e4).where(near, size.clip(min_=1.0).log() + LN_2)
         return self.lt(0).where(result.neg(), self.eq(0).where(self, result))
 
     @in_wide_floats
@@ -361,11 +373,24 @@ class UnaryMixin(DTypeMixin):
         [0.0]
         """
         single = self._is_single
-        small = self * polynomial(self * self, _ERF_SHORT if single else _ERF_LONG)
-        size = self.abs().maximum(1.0).minimum(4.0 if single else 6.0)
+        near, inner = self._near_zero(1)
+        small = inner * polynomial(inner * inner, _ERF_SHORT if single else _ERF_LONG)
+        size = self._size().clip(1.0, 4.0 if single else 6.0)
         tail = polynomial((size - 2) / (size + 2), _ERFCX_SHORT if single else _ERFCX_LONG)
         large = 1 - (size * size).neg()._bounded_exp() * tail
-        return self.abs().lt(1).where(small, self.lt(0).where(large.neg(), large))
+        return near.where(small, self.lt(0).where(large.neg(), large))
+
+    def _size(self) -> Self:
+        """The magnitude of a float, whose slope at 0 is 1: for formulas, where 0 would be wrong."""
+        return self.lt(0).where(self.neg(), self)
+
+    def _near_zero(self, bound: float) -> tuple[Self, Self]:
+        """Where the magnitude is below a bound, and the value there; elsewhere 0.
+
+        A polynomial of what is not chosen may overflow, and then its gradient, 0 * inf, is nan.
+        """
+        near = self.abs().lt(bound)
+        return near, near.where(self, self._constant(0))
 
     # ------------------------------------------------------------ rounding and signs
     def trunc(self) -> Self:
@@ -431,7 +456,11 @@ class UnaryMixin(DTypeMixin):
         """
         if self.dtype is dtypes.bool:
             return self._unchanged()
-        negative = self.lt(0).where(self._constant(-1), self)
+        # numbers only, not the value itself where it is 0: steps have no slope
+        rest = self._constant(0)
+        if dtypes.is_float(self.dtype):
+            rest = self.eq(0).where(rest, self._constant(math.nan))
+        negative = self.lt(0).where(self._constant(-1), rest)
         return self.gt(0).where(self._constant(1), negative)
 
     def copysign(self, other: Any) -> Self:
@@ -501,8 +530,11 @@ class UnaryMixin(DTypeMixin):
         """
         if min_ is None and max_ is None:
             raise ArgumentError("clip needs min_ or max_, both were None")
-        bounded = self if min_ is None else self.maximum(min_)
-        return bounded if max_ is None else bounded.minimum(max_)
+        # not maximum and minimum: at a bound they would share the gradient with it
+        bounded = self
+        if min_ is not None:
+            bounded = bounded.lt(min_).where(min_, bounded)
+        return bounded if max_ is None else bounded.gt(max_).where(max_, bounded)
 
     def clamp(self, min_: Any = None, max_: Any = None) -> Self:
         """Another name of `clip`.

@@ -4,6 +4,7 @@ In: Tensors. Out: `weft.nn.state` and `weft.nn.datasets`, loaded here so that `n
 A user of the public names below; nothing below imports it.
 """
 
-from weft.nn import datasets, state
+import weft.nn.datasets as datasets
+import weft.nn.state as state
 
 __all__ = ["datasets", "state"]

@@ -119,3 +119,15 @@ def program_variables(uops: Sequence[UOp]) -> tuple[UOp, ...]:
     """The VARIABLEs of a linear program, by name: the order in which a kernel receives them."""
     found = {u for u in uops if u.op is Ops.VARIABLE}
     return tuple(sorted(found, key=lambda u: str(u.arg.name)))
+
+
+def program_size(uops: Sequence[UOp], name: str) -> tuple[int | UOp, ...]:
+    """How many groups ("gidx") or threads of a group ("lidx") a linear program runs, along x, y, z.
+
+    A number, or an expression of the program's variables; 1 along what it does not ask about.
+    """
+    sizes = {u.arg: u.src[0] for u in uops if u.op is Ops.SPECIAL and u.arg.startswith(name)}
+    if not any(u.op is Ops.SPECIAL for u in uops):
+        return ()
+    places = [sizes.get(f"{name}{place}") for place in range(3)]
+    return tuple(1 if s is None else s.arg if s.op is Ops.CONST else s for s in places)

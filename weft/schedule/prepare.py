@@ -57,7 +57,7 @@ def drop_idle_copy(x: UOp) -> UOp | None:
 def store_copied(x: UOp) -> UOp | None:
     """COPY(expression) -> COPY(CONTIGUOUS(expression)): only memory can be transferred."""
     source = x.src[0]
-    if source.op is Ops.CONTIGUOUS or is_whole_storage(source):
+    if source.op in (Ops.CONTIGUOUS, Ops.COPY) or is_whole_storage(source):
         return None
     return x.replace(src=(UOp(Ops.CONTIGUOUS, source.dtype, (source,)),))
 

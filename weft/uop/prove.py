@@ -568,7 +568,7 @@ def _updated(
     if len(own) != 1:
         return None
     if value.op is Ops.MAX:
-        return min(known[0], *[low for low, _ in others]), max([known[1], *[h for _, h in others]])
+        return known[0], max([known[1], *[high for _, high in others]])
     low = known[0] + rounds * min(0, sum(part[0] for part in others))
     high = known[1] + rounds * max(0, sum(part[1] for part in others))
     dtype = register.dtype.scalar()

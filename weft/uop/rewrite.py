@@ -17,6 +17,7 @@ from weft.knobs import TRACK_MATCH_STATS
 from weft.uop import trace
 from weft.uop.matcher import PatternMatcher, Rule
 from weft.uop.node import UOp
+from weft.uop.reproduce import save_graph
 
 Gate: TypeAlias = Callable[[UOp], bool]
 Rewriter: TypeAlias = Callable[[UOp, Any], Any]
@@ -110,10 +111,14 @@ class _Rewrite:
             None if pm is None else self._watched(pm, watchers) if watched else pm.rewrite
             for pm in (self.before, self.after)
         ]
-        if before is None and after is not None:
-            self._walk_sources_first(root, after)
-        elif before is not None:
-            self._walk_both_ways(root, before, after)
+        try:
+            if before is None and after is not None:
+                self._walk_sources_first(root, after)
+            elif before is not None:
+                self._walk_both_ways(root, before, after)
+        except Exception as error:
+            self._save_reproducer(root, error)
+            raise
         for watcher in watchers:
             watcher.finish(self.name, self.done[root])
         return self.done
@@ -228,6 +233,15 @@ class _Rewrite:
         self.done[node] = result
 
     # ------------------------------------------------------------ errors
+    def _save_reproducer(self, root: UOp, error: Exception) -> None:
+        """Keep the graph that this rewrite failed on, and say where; a rewrite inside it did."""
+        if any("the graph is saved in" in note for note in getattr(error, "__notes__", ())):
+            return
+        notes = "\n".join(getattr(error, "__notes__", ()))
+        path = save_graph(root, f"rewrite {self.name!r}\n{type(error).__name__}: {error}\n{notes}")
+        if path is not None:
+            error.add_note(f"the graph is saved in {path}; weft.uop.reproduce.load_graph reads it")
+
     def _rule_for(self, node: UOp) -> Rule | None:
         """The rule that replaces a node: found again by trying, as this is about to be an error."""
         for pm in (self.before, self.after):

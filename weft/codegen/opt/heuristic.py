@@ -18,6 +18,7 @@ from math import gcd
 
 from weft.codegen.opt.actions import apply_opt, can_merge
 from weft.codegen.opt.axes import closed_axes, size_of
+from weft.codegen.opt.gpu import optimise_groups
 from weft.codegen.opt.opt import Opt, OptError, OptOps
 from weft.codegen.opt.stage import SCRATCH_BYTES
 from weft.codegen.opt.strides import Strides
@@ -59,6 +60,8 @@ class Plan:
 
 def optimise(ast: UOp, target: Target) -> UOp:
     """The kernel, optimised for the target. One without vectors is there to be plain."""
+    if target.has_local:
+        return optimise_groups(merged := merge_axes(ast), nests(merged), target)
     if not target.vector_bytes:
         return ast
     parts = nests(ast)

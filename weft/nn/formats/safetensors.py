@@ -192,7 +192,10 @@ def safe_save(
         size = prod(values[name].shape) * values[name].dtype.itemsize
         offsets[name] = [position, position + size]
         position += size
-    Tensor.realize(*[value for value in values.values() if computable(value) is value])
+    # together, so that what they share is computed once; what is on disk is copied piece by piece
+    computed = [value for value in values.values() if computable(value) is value]
+    if computed:
+        Tensor.realize(*computed)
     with atomic_file(fn) as file:
         file.write(_header(values, offsets, metadata))
         for name in order:

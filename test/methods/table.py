@@ -1,0 +1,14 @@
+"""The method table: one row, or more, for every public method of Tensor.
+
+In: the rows of all families. Out: `TABLE` and `CHECKS`, for the tests beside it.
+Sits above the `rows_*` files.
+Invariant: `test_complete.py` fails when a public method has no row here.
+"""
+
+from __future__ import annotations
+
+from test.methods import rows_binary, rows_unary
+from test.methods.row import Check, Row
+
+TABLE: tuple[Row, ...] = (*rows_unary.ROWS, *rows_binary.ROWS)
+CHECKS: tuple[Check, ...] = ()

@@ -1,0 +1,222 @@
+"""The arguments of a call, taken apart: structure, numbers, tensors, variables.
+
+In: what a jitted function is called with. Out: `Arguments`; two calls with equal `structure` and
+`numbers` are served by one captured graph.
+Sits above `jit_tensors` and `jit_objects`, below what runs.
+Invariant: everything a function can learn from its arguments without reading a tensor's values is
+in `structure`, `numbers` or `variables`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from weft.device import Device
+from weft.engine import host
+from weft.engine import realize as engine
+from weft.engine.cell import Cell
+from weft.engine.jit_objects import PLAIN, children_of
+from weft.engine.jit_tensors import Description, Window, describe, free_of, window_of
+from weft.tensor import Tensor
+from weft.uop.node import UOp
+
+_EMPTY = inspect.Parameter.empty
+
+
+class Arguments:
+    """One call's arguments."""
+
+    __slots__ = (
+        "containers",
+        "descriptions",
+        "kept",
+        "numbers",
+        "places",
+        "structure",
+        "tensors",
+        "values",
+        "variables",
+        "windows",
+    )
+
+    def __init__(self, values: tuple[Any, ...], use_windows: bool) -> None:
+        self.values = values
+        self.tensors: list[Tensor] = []
+        self.containers: list[Any] = []
+        self.numbers: list[Any] = []
+        # where each number stands: (container, key)
+        self.places: list[tuple[Any, Any]] = []
+        self.variables: dict[str, int] = {}
+        self.kept: list[Any] = []  # objects known by their id: that stays theirs while they live
+        self.windows: dict[int, Window] = {}
+        self.descriptions: list[Description] = []
+        tokens = _flatten(values, self)
+        self._realize()
+        self._find_windows(use_windows)
+        self.structure = (*tokens, *self._describe_tensors())
+
+    def _realize(self) -> None:
+        """Inputs are memory. What belongs to no device yet joins the others'."""
+        pending = [t._cell for t in self.tensors if not t._cell.pure and not t._cell.is_realized]
+        if not pending:
+            return
+        places = [t.device for t in self.tensors]
+        place = next((p for p in places if isinstance(p, str) and not host.is_storage(p)), None)
+        for cell in dict.fromkeys(pending):
+            if cell.value.device is None and place is not None and place != Device.DEFAULT:
+                cell.value = host.pin(cell.value, place)
+        engine.realize_cells(pending, Cell.live)
+
+    def _find_windows(self, use_windows: bool) -> None:
+        """A view of a part of a storage that appears once is that part, wherever it starts."""
+        if not use_windows:
+            return
+        for index, tensor in enumerate(self.tensors):
+            if tensor._moves and not tensor._cell.pure:
+                cell = tensor._cell
+                if sum(other._cell.storage is cell.storage for other in self.tensors) == 1:
+                    window = window_of(tensor)
+                    if window is not None:
+                        self.windows[index] = window
+
+    def _describe_tensors(self) -> list[Any]:
+        result: list[Any] = []
+        numbers: dict[UOp, int] = {}
+        for index, tensor in enumerate(self.tensors):
+            try:
+                found = describe(tensor, self.windows.get(index))
+            except KeyError as error:
+                # one name with two values in one tensor: only this very tensor is like it
+                found = Description(("odd", str(error), id(tensor)), tensor._cell.storage, {})
+                self.kept.append(tensor)
+            self.descriptions.append(found)
+            result.append(found.structure)
+            if found.storage is not None:
+                result.append(numbers.setdefault(found.storage, len(numbers)))
+            if found.variables:
+                result.extend(self.add_variables(found.variables))
+        return result
+
+    def add_variables(self, values: dict[str, int]) -> list[Any]:
+        """Values of variables. A name with two values is known by them, not free."""
+        odd = []
+        for name, value in values.items():
+            if self.variables.setdefault(name, value) != value:
+                odd.append((name, self.variables[name], value))
+        return odd
+
+
+def _flatten(values: tuple[Any, ...], into: Arguments) -> list[Any]:
+    """The structure as a flat list; tensors, numbers and containers are collected on the way."""
+    tokens: list[Any] = [len(values)]
+    known: dict[int, int] = {}
+    pending: list[tuple[Any, Any, Any]] = [
+        (values, i, values[i]) for i in range(len(values) - 1, -1, -1)
+    ]
+    while pending:
+        container, key, value = pending.pop()
+        kind = type(value)
+        if kind is Tensor or isinstance(value, Tensor):
+            seen = known.get(id(value))
+            if seen is not None:
+                tokens.append(("tensor", seen))
+                continue
+            known[id(value)] = len(into.tensors)
+            tokens.append("tensor")
+            into.tensors.append(value)
+            if value.grad is not None:
+                tokens.append("grad")
+                pending.append((value, "grad", value.grad))
+        elif kind is int or kind is float or kind is bool:
+            tokens.append(kind)
+            into.numbers.append(value.hex() if kind is float else value)
+            into.places.append((container, key))
+        elif kind in PLAIN:
+            tokens.append((kind, value))
+        elif isinstance(value, UOp):
+            tokens.extend(_symbolic(value, into))
+        elif id(value) in known:
+            tokens.append(("again", known[id(value)]))
+        else:
+            tokens.extend(_open(value, into, known, pending))
+    return tokens
+
+
+def _symbolic(value: UOp, into: Arguments) -> list[Any]:
+    try:
+        free, variables = free_of(value)
+    except KeyError:
+        return [value]
+    return [free, *into.add_variables(variables)]
+
+
+def _open(
+    value: Any, into: Arguments, known: dict[int, int], pending: list[tuple[Any, Any, Any]]
+) -> list[Any]:
+    """A container's own token; its children wait to be flattened."""
+    children = None if host.is_numpy(value) else children_of(value)
+    if children is None or callable(value) and not hasattr(value, "__dict__"):
+        if host.is_numpy(value):
+            contents = hashlib.blake2b(value.tobytes(), digest_size=16).digest()
+            return [("array", value.shape, str(value.dtype), contents)]
+        into.kept.append(value)
+        return [("is", id(value))]
+    known[id(value)] = len(into.containers)
+    into.containers.append(value)
+    if callable(value):
+        into.kept.append(value)
+    following = [(value, key, child) for key, child in children.items()]
+    following.reverse()
+    pending.extend(following)
+    identity = id(value) if callable(value) else None
+    keys = tuple([(type(key), key) if type(key) in PLAIN else id(key) for key in children])
+    return [(type(value), identity, keys)]
+
+
+class Signature:
+    """Puts arguments in the order of a function's parameters, defaults filled in."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.names: tuple[str, ...] | None = None
+        self.defaults: tuple[Any, ...] = ()
+        self.required = 0
+        self.positional = 0
+        try:
+            self.signature: inspect.Signature | None = inspect.signature(function)
+        except (TypeError, ValueError):
+            self.signature = None
+            return
+        parameters = list(self.signature.parameters.values())
+        simple = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        if all(p.kind in simple for p in parameters):
+            self.names = tuple(p.name for p in parameters)
+            self.defaults = tuple(p.default for p in parameters)
+            self.positional = sum(p.kind is simple[0] for p in parameters)
+
+    def order(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """The values of all parameters; TypeError if the call does not fit."""
+        names = self.names
+        if names is not None and len(args) <= self.positional:
+            if not kwargs and len(args) == len(names):
+                return args
+            values = list(args)
+            used = 0
+            for name, default in zip(names[len(args) :], self.defaults[len(args) :], strict=True):
+                if name in kwargs:
+                    values.append(kwargs[name])
+                    used += 1
+                elif default is not _EMPTY:
+                    values.append(default)
+                else:
+                    break
+            else:
+                if used == len(kwargs):
+                    return tuple(values)
+        if self.signature is None:
+            return (*args, *[item for name in sorted(kwargs) for item in (name, kwargs[name])])
+        bound = self.signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return tuple(bound.arguments.values())
