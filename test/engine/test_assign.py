@@ -152,3 +152,15 @@ def test_memory_returns_when_tensors_die() -> None:
     del t, y
     gc.collect()
     assert GlobalCounters.mem_used == before
+
+
+def test_write_that_happened_is_not_repeated_by_a_younger_graph() -> None:
+    x = fresh(0, 0, 0)
+    t = x * 1
+    t[0:1] = 5
+    before = t + 0
+    t.realize()
+    younger = before + before
+    t[1:2] = 1
+    assert t.tolist() == [5, 1, 0]
+    assert younger.tolist() == [10, 0, 0]

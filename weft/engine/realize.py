@@ -120,7 +120,7 @@ def _settle(cell: Cell, value: UOp, node: UOp, result: UOp | None) -> None:
     stored = shaped(result, value.shape)
     for expression in (value, node):
         if expression.op not in (Ops.CONST, Ops.BUFFER) and expression is not stored:
-            remember(expression, stored, result)
+            remember(expression, stored, result, always=expression.op is Ops.AFTER)
     if cell.value is value:
         cell.value = stored
 

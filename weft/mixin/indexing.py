@@ -7,15 +7,27 @@ Invariant: a basic index (ints, slices, None, ...) is a view and can be written 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
+from weft.device import Device
 from weft.dtype import dtypes
 from weft.errors import ArgumentError, DTypeError, IndexingError, ShapeError
 from weft.mixin.creation import CreationMixin
+from weft.mixin.dtype import sum_dtype
 from weft.mixin.movement import broadcast_shape, is_int
 from weft.uop.node import UOp
-from weft.uop.opset import Ops
+from weft.uop.opset import OPSET, Ops
+from weft.uop.scatter import new_state, put
+
+# how scatter_reduce combines; the mean is a sum divided by a count
+_REDUCTIONS = {
+    "sum": Ops.ADD,
+    "prod": Ops.MUL,
+    "mean": Ops.ADD,
+    "amax": Ops.MAX,
+    "amin": Ops.MAX,
+}
 
 
 class IndexingMixin(CreationMixin):
@@ -27,17 +39,41 @@ class IndexingMixin(CreationMixin):
         """New values in this storage. Provided by the class."""
         raise NotImplementedError
 
+    def _assign_at(
+        self, axes: Sequence[int], places: Sequence[Any], order: Sequence[int], x: Any
+    ) -> None:
+        """New values at indices of axes of this view. Provided by the class."""
+        raise NotImplementedError
+
     def __getitem__(self, indices: Any) -> Self:
         view, tensors = self._basic(indices)
         return view._take(tensors) if tensors else view
 
     def __setitem__(self, indices: Any, value: Any) -> None:
+        mask_value = self._masked(indices, value)
+        if mask_value is not None:
+            self.assign(mask_value)
+            return
         view, tensors = self._basic(indices)
         if not tensors:
             view.assign(value)
             return
-        new = value if isinstance(value, IndexingMixin) else self._operand(value)
-        view.assign(view._put(tensors, new))
+        axes, common, order = view._taken_order(tensors)
+        places = [tensors[axis].expand(common) for axis in axes]
+        view._assign_at(axes, places, order, value)
+
+    def _masked(self, indices: Any, value: Any) -> Self | None:
+        """`x[mask] = v` of a value that does not depend on how many are True: no counting."""
+        mask = indices
+        if not isinstance(mask, CreationMixin) or mask.dtype is not dtypes.bool:
+            return None
+        if mask.ndim == 0 or mask.shape != self.shape[: mask.ndim]:
+            return None
+        new = self._operand(value)
+        if new.ndim > self.ndim - mask.ndim:
+            return None
+        whole = mask.reshape((*mask.shape, *[1] * (self.ndim - mask.ndim)))
+        return whole.where(new, self)
 
     def _basic(self, indices: Any) -> tuple[Self, dict[int, Any]]:
         """The basic part of an index as a view, and what is left: tensors of indices by axis."""
@@ -146,59 +182,43 @@ class IndexingMixin(CreationMixin):
         return position + size if position < 0 else position
 
     # ------------------------------------------------------------ tensors of indices
-    def _take(self, tensors: dict[int, Any]) -> Self:
-        """The elements at tensors of indices; they replace their axes, in NumPy's order."""
+    def _taken_order(self, tensors: dict[int, Any]) -> tuple[list[int], Any, list[int]]:
+        """The indexed axes, the indices' common shape, and NumPy's order of the axes of GATHER."""
         axes = sorted(tensors)
         common = broadcast_shape(*[tensors[axis].shape for axis in axes])
-        nodes = [tensors[axis].expand(common).uop for axis in axes]
-        node = UOp(Ops.GATHER, self.dtype, (self.uop, *nodes), tuple(axes))
-        taken = self._from_uop(node)
         together = axes == list(range(axes[0], axes[-1] + 1))
         first = axes[0] if together else 0
         rank = len(common)
-        order = [*range(rank, rank + first), *range(rank), *range(rank + first, taken.ndim)]
-        return taken.permute(order)
+        total = rank + self.ndim - len(axes)
+        order = [*range(rank, rank + first), *range(rank), *range(rank + first, total)]
+        return axes, common, order
 
-    def _put(self, tensors: dict[int, Any], value: Any) -> Self:
-        """This with `value` at tensors of indices; of equal indices the last one wins."""
-        axes = sorted(tensors)
-        if axes != list(range(axes[0], axes[-1] + 1)):
-            raise IndexingError(
-                f"assigning through tensors of indices on the axes {axes}: they must stand together"
-            )
-        common = broadcast_shape(*[tensors[axis].shape for axis in axes])
-        sizes = [self.shape[axis] for axis in axes]
-        flat_index = tensors[axes[0]]._wrapped(sizes[0])
-        inside = flat_index.ge(0) & flat_index.lt(sizes[0])
-        for axis, size in zip(axes[1:], sizes[1:], strict=True):
-            position = tensors[axis]._wrapped(size)
-            inside = inside & position.ge(0) & position.lt(size)
-            flat_index = flat_index * size + position
-        flat_index = inside.where(flat_index, -1).expand(common).flatten()
-        before, after = self.shape[: axes[0]], self.shape[axes[-1] + 1 :]
-        source = value.cast(self.dtype).expand((*before, *common, *after))
-        count = flat_index.shape[0]
-        source = source.reshape((*before, count, *after))
-        places = 1
-        for size in sizes:
-            places = places * size
-        # for each place the last index that names it, counted from 1; 0 where there is none
-        hits = self._iota(places).unsqueeze(1).eq(flat_index)
-        latest = hits.where(self._iota(count) + 1, 0).max(axis=1)
-        moved = source.permute(
-            [len(before), *range(len(before)), *range(len(before) + 1, source.ndim)]
-        )
-        chosen = moved._take({0: (latest - 1).maximum(0)})
-        chosen = chosen.permute(
-            [*range(1, len(before) + 1), 0, *range(len(before) + 1, chosen.ndim)]
-        )
-        mask = latest.gt(0).reshape((places, *[1] * len(after)))
-        old = self.reshape((*before, places, *after))
-        return mask.where(chosen, old).reshape(self.shape)
+    def _take(self, tensors: dict[int, Any]) -> Self:
+        """The elements at tensors of indices; they replace their axes, in NumPy's order."""
+        axes, common, order = self._taken_order(tensors)
+        nodes = [tensors[axis].expand(common).uop for axis in axes]
+        node = UOp(Ops.GATHER, self.dtype, (self.uop, *nodes), tuple(axes))
+        return self._from_uop(node).permute(order)
 
-    def _wrapped(self, size: Any) -> Self:
-        """Indices with negative ones counted from the end."""
-        return self.lt(0).where(self + size, self)
+    def _written(
+        self,
+        axes: Sequence[int],
+        places: Sequence[Any],
+        values: Any,
+        combine: Ops | None = None,
+        cleared: Any = None,
+    ) -> Self:
+        """A copy of this with values written at indices of its axes, one after another.
+
+        `cleared` is a number that is written to all those places first.
+        """
+        nodes = [self.uop, values.uop, *[place.uop for place in places]]
+        device = next((node.device for node in nodes if node.device is not None), None)
+        state = new_state(self.uop, Device.canonicalize(device), self.shape)
+        indices = [place.uop for place in places]
+        if cleared is not None:
+            state = put(state, indices, axes, UOp.const(self.dtype, cleared))
+        return self._from_uop(put(state, indices, axes, values.uop, combine))
 
     def gather(self, dim: int, index: Self) -> Self:
         """The elements that `index` names along an axis.
@@ -207,14 +227,10 @@ class IndexingMixin(CreationMixin):
         [[1], [4]]
         """
         axis = self._checked_gather("gather", dim, index)
+        if self.ndim == 0:
+            return self.reshape((1,)).gather(0, index.reshape((1,))).reshape(())
         box = [None if i == axis else (0, index.shape[i]) for i in range(self.ndim)]
-        source = self.shrink(box)
-        tensors: dict[int, Any] = {}
-        for i in range(self.ndim):
-            shape = [1] * self.ndim
-            shape[i] = index.shape[i]
-            tensors[i] = index if i == axis else self._iota(index.shape[i]).reshape(shape)
-        return source._take(tensors)
+        return self.shrink(box)._take(dict(enumerate(self._every_place(axis, index))))
 
     def _checked_gather(self, what: str, dim: int, index: Any) -> int:
         axis = self._axis(dim)
@@ -243,11 +259,8 @@ class IndexingMixin(CreationMixin):
         if reduce is not None:
             name = "sum" if reduce == "add" else "prod"
             return self.scatter_reduce(dim, index, src, name)
-        hits, values = self._scatter_hits(dim, index, src)
-        positions = self._iota(hits.shape[-1]) + 1
-        latest = hits.where(positions, 0).max(axis=-1, keepdim=True)
-        chosen = (positions.eq(latest) & hits).where(values, values._constant(0)).sum(axis=-1)
-        return latest.squeeze(-1).gt(0).where(chosen.cast(self.dtype), self)
+        axes, places, values = self._scatter_places("scatter", dim, index, src)
+        return self._written(axes, places, values)
 
     def scatter_reduce(
         self, dim: int, index: Self, src: Any, reduce: str, include_self: bool = True
@@ -260,56 +273,72 @@ class IndexingMixin(CreationMixin):
         >>> x.scatter_reduce(1, Tensor([[0, 0]]), Tensor([[2.0, 3.0]]), "sum").tolist()
         [[6.0, 1.0]]
         """
-        hits, values = self._scatter_hits(dim, index, src)
-        hit = hits.any(axis=-1)
-        own = self
-        if not include_self:
-            neutral = {
-                "sum": 0,
-                "prod": 1,
-                "mean": 0,
-                "amax": self.dtype.min,
-                "amin": self.dtype.max,
-            }
-            own = hit.where(self._constant(neutral.get(reduce, 0)), self)
-        if reduce == "sum":
-            return own + hits.where(values, values._constant(0)).sum(axis=-1).cast(self.dtype)
-        if reduce == "prod":
-            return own * hits.where(values, values._constant(1)).prod(axis=-1).cast(self.dtype)
-        if reduce == "amax":
-            return own.maximum(hits.where(values, values._constant(self.dtype.min)).max(axis=-1))
+        if reduce not in _REDUCTIONS:
+            raise ArgumentError(
+                f"scatter_reduce has reduce {_quoted(_REDUCTIONS)}, found {reduce!r}"
+            )
+        axes, places, values = self._scatter_places("scatter_reduce", dim, index, src)
         if reduce == "amin":
-            return own.minimum(hits.where(values, values._constant(self.dtype.max)).min(axis=-1))
+            inner = self.inverse().scatter_reduce(dim, index, values.inverse(), "amax", include_self)
+            return inner.inverse()
         if reduce == "mean":
-            count = hits.sum(axis=-1)
-            total = own + hits.where(values, values._constant(0)).sum(axis=-1).cast(self.dtype)
-            divisor = count + 1 if include_self else count.maximum(1)
-            if dtypes.is_float(self.dtype):
-                return total / divisor.cast(self.dtype)
-            return total // divisor.cast(self.dtype)
-        raise ArgumentError(
-            f'scatter_reduce has reduce "sum", "prod", "mean", "amax" or "amin", found {reduce!r}'
+            return self._scatter_mean(axes, places, values, include_self)
+        if self.dtype is dtypes.bool:
+            # on bools a sum is "or", which is the maximum, and a product "and"
+            if reduce == "prod":
+                return self.inverse().scatter_reduce(
+                    dim, index, values.inverse(), "amax", include_self
+                ).inverse()
+            reduce = "amax"
+        combine = _REDUCTIONS[reduce]
+        wide = self.dtype if combine is Ops.MAX else sum_dtype(self.dtype)
+        start = wide.min if combine is Ops.MAX else OPSET[combine].identity
+        total = self.cast(wide)._written(
+            axes, places, values.cast(wide), combine, None if include_self else start
         )
+        return total.cast(self.dtype)
 
-    def _scatter_hits(self, dim: int, index: Self, src: Any) -> tuple[Self, Self]:
-        """For each place a last axis over the index: whether it names the place, and its value."""
-        axis = self._checked_gather("scatter", dim, index)
+    def _scatter_mean(
+        self, axes: Sequence[int], places: Sequence[Any], values: Any, include_self: bool
+    ) -> Self:
+        """Sums at run-time places divided by how many terms they have."""
+        wide = sum_dtype(self.dtype)
+        cleared = None if include_self else 0
+        total = self.cast(wide)._written(axes, places, values.cast(wide), Ops.ADD, cleared)
+        ones = self._iota(1).reshape((1,) * self.ndim).expand(self.shape)
+        one = ones._constant(1)
+        count = (ones * 0 + int(include_self))._written(axes, places, one, Ops.ADD)
+        divisor = count.maximum(1).cast(wide)
+        mean = total / divisor if dtypes.is_float(wide) else total // divisor
+        return mean.cast(self.dtype)
+
+    def _scatter_places(
+        self, name: str, dim: int, index: Self, src: Any
+    ) -> tuple[list[int], list[Self], Self]:
+        """Every axis, its indices in the shape of `index`, and the values in that shape."""
+        axis = self._checked_gather(name, dim, index)
         values = self._operand(src).cast(self.dtype)
         if not isinstance(src, CreationMixin):
             values = values.expand(index.shape)
         if values.ndim != index.ndim or any(
             a > b for a, b in zip(index.shape, values.shape, strict=True)
         ):
-            raise ShapeError(f"scatter of shape {values.shape} with an index of {index.shape}")
+            raise ShapeError(
+                f"{name} of values of shape {values.shape} with an index of shape {index.shape}: "
+                "there must be a value for each index"
+            )
         values = values.shrink([(0, size) for size in index.shape])
-        order = [*[i for i in range(self.ndim) if i != axis], axis]
-        back = [*range(axis), self.ndim - 1, *range(axis, self.ndim - 1), self.ndim]
-        wrapped = index._wrapped(self.shape[axis]).permute(order).unsqueeze(-2)
-        hits = self._iota(self.shape[axis]).unsqueeze(-1).eq(wrapped)
-        values = values.permute(order).unsqueeze(-2).expand(hits.shape)
-        # the index may be smaller than this on the other axes: nothing is named there
-        grow = [(0, self.shape[i] - index.shape[i]) for i in order[:-1]] + [(0, 0), (0, 0)]
-        return hits._pad_zeros(grow).permute(back), values._pad_zeros(grow).permute(back)
+        return list(range(self.ndim)), self._every_place(axis, index), values
+
+    def _every_place(self, axis: int, index: Self) -> list[Self]:
+        """Indices of every axis in the shape of `index`: on all but one axis the place itself."""
+        places = []
+        for i in range(self.ndim):
+            shape = [1] * self.ndim
+            shape[i] = index.shape[i]
+            own = index if i == axis else self._iota(index.shape[i]).reshape(shape)
+            places.append(own.expand(index.shape))
+        return places
 
     def masked_fill(self, mask: Any, value: Any) -> Self:
         """`value` where the mask is true.
@@ -340,11 +369,12 @@ class IndexingMixin(CreationMixin):
 
     def _nonzero_positions(self, count: int) -> Self:
         """The places of the first `count` True of a vector; -1 when there are no more."""
-        order = self.cast(dtypes.int32).cumsum(0)  # type: ignore[attr-defined]
-        wanted = self._iota(count).unsqueeze(1) + 1
-        hits = order.unsqueeze(0).eq(wanted) & self.unsqueeze(0)
-        found: Self = hits.where(self._iota(self.shape[0]) + 1, 0).max(axis=1) - 1
-        return found
+        total = self.shape[0]
+        # the n-th True is written to place n; the others to none
+        order = self.cast(dtypes.default_int).cumsum(0)  # type: ignore[attr-defined]
+        target = self.where(order - 1, count)
+        empty = self._from_uop(UOp.const(dtypes.default_int, -1).expand((count,)))
+        return empty._written((0,), (target,), self._iota(total))
 
     def masked_select(self, mask: Any, size: int | None = None, fill_value: Any = 0) -> Self:
         """The elements where the mask is true, as a vector.
@@ -357,6 +387,11 @@ class IndexingMixin(CreationMixin):
         places = flags._nonzero_positions(count)
         taken = self.flatten()._take({0: places.maximum(0)})
         return places.ge(0).where(taken, fill_value)
+
+
+def _quoted(names: Iterable[str]) -> str:
+    *first, last = [f'"{name}"' for name in names]
+    return f"{', '.join(first)} or {last}"
 
 
 def _is_array(item: Any) -> bool:

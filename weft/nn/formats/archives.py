@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -266,7 +266,7 @@ def _zip_data(source: ByteSource, entry: _Entry, what: str) -> int:
     return start
 
 
-def _inflate(part: ByteSource, entry: _Entry) -> bytes:
+def _inflate(part: ByteSource, entry: _Entry) -> bytearray:
     """Unpacked in pieces: memory grows with what is really there, not with what is claimed."""
     unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
     data = bytearray()
@@ -280,7 +280,7 @@ def _inflate(part: ByteSource, entry: _Entry) -> bytes:
         raise DataError(f"{part.name} does not unpack: {error}") from None
     if len(data) != entry.size or zlib.crc32(data) != entry.checksum:
         raise DataError(f"{part.name} is damaged: its size or checksum is not what it should be")
-    return bytes(data)
+    return data
 
 
 # ------------------------------------------------------------ tar
@@ -377,14 +377,9 @@ def _tar_extension(
         return _text(data.split(b"\0")[0], source.name), None
     name: str | None = None
     size: int | None = None
-    while data:
-        digits, separator, _ = data.partition(b" ")
-        if not separator or not digits.isdigit() or len(digits) > 7:
-            raise DataError(f"{source.name}: a pax header is damaged")
-        line, data = data[len(digits) + 1 : int(digits)], data[int(digits) :]
-        key, _, value = line.rstrip(b"\n").partition(b"=")
-        if int(digits) == 0 or key.startswith(b"GNU.sparse"):
-            raise DataError(f"{source.name}: a pax header is damaged, or tells of a sparse file")
+    for key, value in _pax_records(data, source.name):
+        if key.startswith(b"GNU.sparse"):
+            raise DataError(f"{source.name} has a sparse file in it; only plain ones are unpacked")
         if key == b"path":
             name = _text(value, source.name)
         if key == b"size":
@@ -394,7 +389,21 @@ def _tar_extension(
     return name, size
 
 
-def _gunzip(source: ByteSource) -> bytes:
+def _pax_records(data: bytes, archive: str) -> Iterator[tuple[bytes, bytes]]:
+    """Key and value of each line "length key=value", where the length counts all of the line."""
+    position = 0
+    while position < len(data):
+        space = data.find(b" ", position, position + 8)
+        digits = data[position:space] if space > 0 else b""
+        end = position + int(digits) if digits.isdigit() else 0
+        if not space < end <= len(data):
+            raise DataError(f"{archive}: a pax header is damaged")
+        key, _, value = data[space + 1 : end].rstrip(b"\n").partition(b"=")
+        yield key, value
+        position = end
+
+
+def _gunzip(source: ByteSource) -> bytearray:
     """All members of a gzip file, in pieces."""
     data = bytearray()
     unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16)
@@ -406,10 +415,10 @@ def _gunzip(source: ByteSource) -> bytes:
                     if not pending.strip(b"\0"):
                         break
                     unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16)
-                data += unpacker.decompress(pending)
-                pending = unpacker.unused_data
+                data += unpacker.decompress(pending, _CHUNK)
+                pending = unpacker.unconsumed_tail or unpacker.unused_data
     except zlib.error as error:
         raise DataError(f"{source.name} does not unpack: {error}") from None
     if not unpacker.eof:
         raise DataError(f"{source.name} is cut short: its gzip data does not end")
-    return bytes(data)
+    return data

@@ -1,0 +1,71 @@
+"""Writes through run-time indices: the reverse of GATHER, as states of a storage.
+
+In: values, tensors of indices, the axes they stand for. Out: a state, `AFTER(state, STORE(...))`,
+which is the storage once the values were written.
+Sits below gradients and the Tensor families, which both scatter; knows nothing of schedules.
+Invariant: the work is that of the indices, plus filling the storage once. Writes happen in order:
+of equal indices the last one wins, or all are combined. Negative indices wrap once, and what is
+outside writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft.dtype import DType, dtypes
+from weft.helpers import prod
+from weft.uop.node import UOp
+from weft.uop.opset import Ops
+
+
+def new_storage(device: str, shape: Sequence[Any], dtype: DType) -> UOp:
+    """Storage of its own in a shape, not written yet; a symbolic shape gets what it can grow to."""
+    most = prod(size if isinstance(size, int) else int(size.vmax) for size in shape)
+    whole = UOp.new_buffer(device, most, dtype)
+    if all(isinstance(size, int) for size in shape):
+        return whole._mop(Ops.RESHAPE, tuple(shape))
+    return whole._mop(Ops.SHRINK, ((0, prod(shape)),))._mop(Ops.RESHAPE, tuple(shape))
+
+
+def new_state(value: UOp, device: str, shape: Sequence[Any]) -> UOp:
+    """Storage of its own, filled with a value of this shape or with one number."""
+    whole = new_storage(device, shape, value.dtype)
+    return whole.after(whole.store(value))
+
+
+def put(
+    state: UOp,
+    indices: Sequence[UOp],
+    axes: Sequence[int],
+    values: UOp,
+    combine: Ops | None = None,
+) -> UOp:
+    """The state after values were written at indices of its axes.
+
+    The indices have one shape. The values have that shape, then the other axes of the state; or
+    they are one number. `combine` (ADD, MUL or MAX) joins a value with what is there.
+    """
+    place = UOp(Ops.GATHER, state.dtype, (state, *indices), tuple(axes))
+    store = UOp(Ops.STORE, dtypes.void, (place, values), combine)
+    return state.after(store)
+
+
+def flat_index(indices: Sequence[UOp], sizes: Sequence[int]) -> UOp:
+    """Indices of several axes as one of all their places in order; outside stays outside."""
+    if len(indices) == 1:
+        return indices[0]
+    flat: UOp | None = None
+    inside: UOp | None = None
+    for index, size in zip(indices, sizes, strict=True):
+        place = wrapped(index.cast(dtypes.int64), size)
+        valid = place.ge(0) & place.lt(size)
+        flat = place if flat is None else flat * size + place
+        inside = valid if inside is None else inside & valid
+    assert flat is not None and inside is not None
+    return inside.where(flat, prod(sizes)).simplify()
+
+
+def wrapped(index: UOp, size: Any) -> UOp:
+    """Negative indices counted from the end."""
+    return index.lt(0).where(index + size, index)
