@@ -54,6 +54,7 @@ uop.spec
 uop.rules.*
 uop.ops
 uop.symbolic
+uop.scatter
 gradient
 schedule.*
 renderer.*

@@ -483,6 +483,29 @@ class Tensor(ValuesMixin, metaclass=_TensorType):
             cell.value.origin = user_line()
         return self
 
+    def _assign_at(
+        self, axes: Sequence[int], places: Sequence[Any], order: Sequence[int], x: Any
+    ) -> None:
+        """Write x, shaped as the elements at the indices are read, one element after another."""
+        if host.is_storage(self.device):
+            raise ArgumentError(
+                f"cannot write through a Tensor of indices on {self.device}; assign to slices, or "
+                "write to a copy elsewhere: x.to(None)"
+            )
+        self._refuse_shared_elements()
+        kept = [size for axis, size in enumerate(self.shape) if axis not in axes]
+        shape = (*places[0].shape, *kept)
+        source = self._assignable(x, tuple([shape[axis] for axis in order]))
+        values = source.permute(sorted(range(len(order)), key=lambda axis: order[axis]))
+        cell = self._cell
+        state = cell.value if cell.own_storage is not None else self._allocated(source, *places)
+        indices = [_kept_apart(place.uop, state) for place in places]
+        place = apply_moves(state, self._moves, writing=True)
+        target = UOp(Ops.GATHER, place.dtype, (place, *indices), tuple(axes))
+        cell.overwrite(state.after(target.store(values.uop)))
+        if cell.value.origin is None:
+            cell.value.origin = user_line()
+
     def __iadd__(self, x: Any) -> Self:
         return self.assign(self.add(x))
 
@@ -522,8 +545,9 @@ class Tensor(ValuesMixin, metaclass=_TensorType):
     def __imatmul__(self, x: Any) -> Self:
         return self.assign(self.matmul(x))
 
-    def _assignable(self, x: Any) -> Tensor:
-        """x in this tensor's shape and dtype, or an error that says why it cannot be."""
+    def _assignable(self, x: Any, shape: tuple[Any, ...] | None = None) -> Tensor:
+        """x in this tensor's shape (or another) and dtype, or an error that says why it is not."""
+        wanted = self.shape if shape is None else shape
         source: Tensor = self._operand(x)
         fits = source.device is None or self.device in (None, source.device)
         if not fits and not host.is_storage(self.device):
@@ -543,15 +567,15 @@ class Tensor(ValuesMixin, metaclass=_TensorType):
                 )
             target = source.dtype
         try:
-            fits = broadcast_shape(source.shape, self.shape) == self.shape
+            fits = broadcast_shape(source.shape, wanted) == wanted
         except ShapeError:
             fits = False
         if not fits:
             raise ShapeError(
-                f"assign to a Tensor of shape {self.shape} of one of shape {source.shape}, which "
+                f"assign to a Tensor of shape {wanted} of one of shape {source.shape}, which "
                 "does not broadcast to it"
             )
-        return source.cast(strong_dtype(target)).expand(self.shape)
+        return source.cast(strong_dtype(target)).expand(wanted)
 
     def _write(self, x: Any) -> Self:
         """assign on a device that only stores: the values are computed and written now."""
@@ -599,10 +623,11 @@ class Tensor(ValuesMixin, metaclass=_TensorType):
                     "elements are one place in memory; use .contiguous() first"
                 )
 
-    def _allocated(self, source: Tensor) -> UOp:
+    def _allocated(self, *sources: Tensor) -> UOp:
         """The state of this cell in new memory, filled with the value it has had so far."""
         value = self._cell.value
-        device = value.device or source.device
+        devices = [value.device, *[source.device for source in sources]]
+        device = next((place for place in devices if place is not None), None)
         dtype = strong_dtype(value.dtype)
         buffer = UOp.new_buffer(Device.canonicalize(device), prod(value.shape), dtype)
         base = buffer.reshape(value.shape)
@@ -770,6 +795,16 @@ class Tensor(ValuesMixin, metaclass=_TensorType):
         return super().realize(*lst, do_update_stats=do_update_stats)
 
     realize.__doc__ = ValuesMixin.realize.__doc__
+
+
+def _kept_apart(index: UOp, state: UOp) -> UOp:
+    """Indices that are read from the storage they write to are stored before it is written."""
+    storage = state
+    while storage.op is not Ops.BUFFER:
+        storage = storage.src[0]
+    if storage not in index.toposort():
+        return index
+    return UOp(Ops.CONTIGUOUS, index.dtype, (index,))
 
 
 def _restored(

@@ -9,8 +9,10 @@ in `structure`, `numbers` or `variables`.
 
 from __future__ import annotations
 
+import array
 import hashlib
 import inspect
+import pathlib
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +26,8 @@ from weft.tensor import Tensor
 from weft.uop.node import UOp
 
 _EMPTY = inspect.Parameter.empty
+# immutable values of these modules, known by equality
+_BY_VALUE = ("decimal", "fractions", "datetime")
 
 
 class Arguments:
@@ -75,12 +79,15 @@ class Arguments:
         if not use_windows:
             return
         for index, tensor in enumerate(self.tensors):
-            if tensor._moves and not tensor._cell.pure:
-                cell = tensor._cell
-                if sum(other._cell.storage is cell.storage for other in self.tensors) == 1:
-                    window = window_of(tensor)
-                    if window is not None:
-                        self.windows[index] = window
+            if not tensor._moves or tensor._cell.pure:
+                continue
+            storage = tensor._cell.storage
+            if storage in Cell._shared:
+                continue
+            if sum(other._cell.storage is storage for other in self.tensors) == 1:
+                window = window_of(tensor)
+                if window is not None:
+                    self.windows[index] = window
 
     def _describe_tensors(self) -> list[Any]:
         result: list[Any] = []
@@ -157,13 +164,11 @@ def _open(
     value: Any, into: Arguments, known: dict[int, int], pending: list[tuple[Any, Any, Any]]
 ) -> list[Any]:
     """A container's own token; its children wait to be flattened."""
-    children = None if host.is_numpy(value) else children_of(value)
-    if children is None or callable(value) and not hasattr(value, "__dict__"):
-        if host.is_numpy(value):
-            contents = hashlib.blake2b(value.tobytes(), digest_size=16).digest()
-            return [("array", value.shape, str(value.dtype), contents)]
-        into.kept.append(value)
-        return [("is", id(value))]
+    if host.is_numpy(value):
+        return [("array", value.shape, str(value.dtype), _digest(value.tobytes()))]
+    children = children_of(value)
+    if children is None:
+        return [_leaf(value, into)]
     known[id(value)] = len(into.containers)
     into.containers.append(value)
     if callable(value):
@@ -174,6 +179,26 @@ def _open(
     identity = id(value) if callable(value) else None
     keys = tuple([(type(key), key) if type(key) in PLAIN else id(key) for key in children])
     return [(type(value), identity, keys)]
+
+
+def _leaf(value: Any, into: Arguments) -> Any:
+    """What is not looked into: by its contents where Python knows them, else by identity."""
+    if isinstance(value, (bytearray, memoryview, array.array)):
+        return type(value), _digest(bytes(value))
+    if isinstance(value, (range, pathlib.PurePath)) or type(value).__module__ in _BY_VALUE:
+        return type(value), value
+    if isinstance(value, slice):
+        parts = (value.start, value.stop, value.step)
+        if all(part is None or isinstance(part, int) for part in parts):
+            return slice, parts
+    if isinstance(value, (set, frozenset)) and all(type(part) in PLAIN for part in value):
+        return type(value), frozenset((type(part), part) for part in value)
+    into.kept.append(value)
+    return "is", id(value)
+
+
+def _digest(contents: bytes) -> bytes:
+    return hashlib.blake2b(contents, digest_size=16).digest()
 
 
 class Signature:

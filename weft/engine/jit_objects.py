@@ -9,6 +9,7 @@ nodes and devices, and other libraries' objects without attributes are leaves.
 
 from __future__ import annotations
 
+import collections
 import functools
 import types
 import weakref
@@ -81,7 +82,7 @@ def children_of(value: Any) -> dict[Any, Any] | None:
         return {} if value.grad is None else {"grad": value.grad}
     if isinstance(value, dict):
         return value
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple, collections.deque)):
         return dict(enumerate(value))
     if is_leaf(value):
         return None
@@ -119,7 +120,7 @@ def is_fixed(value: Any) -> bool:
 
 def child_of(container: Any, key: Any) -> Any:
     """One child; a key that is not there raises LookupError or AttributeError."""
-    if isinstance(container, (dict, list, tuple)):
+    if isinstance(container, (dict, list, tuple, collections.deque)):
         return container[key]
     if isinstance(container, types.FunctionType) and isinstance(key, int):
         return (container.__closure__ or ())[key]
@@ -128,13 +129,13 @@ def child_of(container: Any, key: Any) -> Any:
 
 def set_child(container: Any, key: Any, value: Any) -> None:
     """Replace or add one child."""
-    if isinstance(container, (dict, list)):
+    if isinstance(container, (dict, list, collections.deque)):
         container[key] = value
+    elif isinstance(container, types.CellType):
+        container.cell_contents = value
     else:
         # also for frozen dataclasses: whoever changed this one knew how
-        object.__setattr__(container, key, value) if not isinstance(
-            container, types.CellType
-        ) else setattr(container, key, value)
+        object.__setattr__(container, key, value)
 
 
 def remove_child(container: Any, key: Any) -> None:

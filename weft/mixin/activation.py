@@ -40,6 +40,7 @@ class ActivationMixin(StatsMixin):
         """
         return self.hardtanh(0, 6)
 
+    @in_wide_floats
     def leaky_relu(self, neg_slope: float = 0.01) -> Self:
         """Multiplied by neg_slope where it is negative.
 
@@ -117,6 +118,7 @@ class ActivationMixin(StatsMixin):
         """
         return self * (self * 1.702).sigmoid()
 
+    @in_wide_floats
     def hardsigmoid(self, alpha: float = 1 / 6, beta: float = 0.5) -> Self:
         """alpha * x + beta, between 0 and 1.
 
@@ -125,6 +127,7 @@ class ActivationMixin(StatsMixin):
         """
         return (self * alpha + beta).hardtanh(0, 1)
 
+    @in_wide_floats
     def hardswish(self) -> Self:
         """x * relu6(x + 3) / 6.
 

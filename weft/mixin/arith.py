@@ -9,6 +9,7 @@ broadcast.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Self
 
 from weft.dtype import DType, dtypes, least_upper_dtype, least_upper_float
@@ -169,17 +170,25 @@ class ArithMixin:
     def _float_divmod(self, x: Any) -> tuple[Self, Self]:
         """Python's divmod of floats.
 
-        The rest is computed with one rounding (MULACC), so it is exact for quotients that a float
-        holds, and corrects the quotient where the division rounded up to a whole number.
+        Each rest is computed with one rounding (MULACC), which makes it exact; a second step takes
+        away what is left where the quotient has more digits than a float. The rest then corrects
+        the quotient where the division rounded up to a whole number.
         """
         common = least_upper_dtype(self.dtype, x.dtype)
         left, right = self.cast(common), x.cast(common)
-        quotient = left.alu(Ops.FDIV, right).alu(Ops.TRUNC)
-        rest = quotient.alu(Ops.NEG).alu(Ops.MULACC, right, left)
+        zero = right._constant(0)
+        first = left.alu(Ops.FDIV, right).alu(Ops.TRUNC)
+        rest = first.alu(Ops.NEG).alu(Ops.MULACC, right, left)
         # a finite number divided by an infinite one is its own rest; 0 * inf would be nan
-        infinite = right.alu(Ops.MUL, right._constant(0)).alu(Ops.CMPNE, right._constant(0))
-        zero = quotient.alu(Ops.CMPEQ, quotient._constant(0))
-        rest = infinite.alu(Ops.AND, zero).where(left, rest)
+        infinite = right.alu(Ops.MUL, zero).alu(Ops.CMPNE, zero)
+        rest = infinite.alu(Ops.AND, first.alu(Ops.CMPEQ, zero)).where(left, rest)
+        second = rest.alu(Ops.FDIV, right).alu(Ops.TRUNC)
+        less = second.alu(Ops.NEG).alu(Ops.MULACC, right, rest)
+        more = second.alu(Ops.CMPNE, zero)
+        rest, quotient = more.where(less, rest), more.where(first.alu(Ops.ADD, second), first)
+        # an infinite number has no whole part, unless it is divided by zero
+        lost = left.alu(Ops.MUL, zero).alu(Ops.CMPNE, zero).alu(Ops.AND, right.alu(Ops.CMPNE, zero))
+        quotient = lost.where(math.nan, quotient)
         negative = rest.alu(Ops.CMPLT, rest._constant(0))
         below = negative.alu(Ops.CMPNE, right.alu(Ops.CMPLT, right._constant(0)))
         wrong = below.alu(Ops.AND, rest.alu(Ops.CMPNE, rest._constant(0)))

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 from weft.device import Device
-from weft.dtype import dtypes
+from weft.dtype import dtypes, strong_dtype
 from weft.errors import ArgumentError, DTypeError, IndexingError, ShapeError
 from weft.mixin.creation import CreationMixin
 from weft.mixin.dtype import sum_dtype
@@ -212,12 +212,13 @@ class IndexingMixin(CreationMixin):
 
         `cleared` is a number that is written to all those places first.
         """
-        nodes = [self.uop, values.uop, *[place.uop for place in places]]
-        device = next((node.device for node in nodes if node.device is not None), None)
-        state = new_state(self.uop, Device.canonicalize(device), self.shape)
+        start = self.cast(strong_dtype(self.dtype)).uop
         indices = [place.uop for place in places]
+        devices = [node.device for node in (start, values.uop, *indices)]
+        device = next((device for device in devices if device is not None), None)
+        state = new_state(start, str(Device.canonicalize(device)), self.shape)
         if cleared is not None:
-            state = put(state, indices, axes, UOp.const(self.dtype, cleared))
+            state = put(state, indices, axes, UOp.const(start.dtype, cleared))
         return self._from_uop(put(state, indices, axes, values.uop, combine))
 
     def gather(self, dim: int, index: Self) -> Self:
@@ -259,6 +260,8 @@ class IndexingMixin(CreationMixin):
         if reduce is not None:
             name = "sum" if reduce == "add" else "prod"
             return self.scatter_reduce(dim, index, src, name)
+        if self.ndim == 0:
+            return self._scatter_scalar(dim, index, src)
         axes, places, values = self._scatter_places("scatter", dim, index, src)
         return self._written(axes, places, values)
 
@@ -277,6 +280,8 @@ class IndexingMixin(CreationMixin):
             raise ArgumentError(
                 f"scatter_reduce has reduce {_quoted(_REDUCTIONS)}, found {reduce!r}"
             )
+        if self.ndim == 0:
+            return self._scatter_scalar(dim, index, src, reduce, include_self)
         axes, places, values = self._scatter_places("scatter_reduce", dim, index, src)
         if reduce == "amin":
             inner = self.inverse().scatter_reduce(dim, index, values.inverse(), "amax", include_self)
@@ -298,6 +303,14 @@ class IndexingMixin(CreationMixin):
         )
         return total.cast(self.dtype)
 
+    def _scatter_scalar(self, dim: int, index: Self, src: Any, *reduce: Any) -> Self:
+        """A scalar is allowed its one imagined axis."""
+        self._checked_gather("scatter", dim, index)
+        one = self.reshape((1,))
+        values = self._operand(src).reshape((1,))
+        method = one.scatter_reduce if reduce else one.scatter
+        return method(0, index.reshape((1,)), values, *reduce).reshape(())
+
     def _scatter_mean(
         self, axes: Sequence[int], places: Sequence[Any], values: Any, include_self: bool
     ) -> Self:
@@ -305,9 +318,9 @@ class IndexingMixin(CreationMixin):
         wide = sum_dtype(self.dtype)
         cleared = None if include_self else 0
         total = self.cast(wide)._written(axes, places, values.cast(wide), Ops.ADD, cleared)
-        ones = self._iota(1).reshape((1,) * self.ndim).expand(self.shape)
-        one = ones._constant(1)
-        count = (ones * 0 + int(include_self))._written(axes, places, one, Ops.ADD)
+        start = UOp.const(dtypes.default_int, int(include_self)).expand(self.shape)
+        one = self._from_uop(UOp.const(dtypes.default_int, 1))
+        count = self._from_uop(start)._written(axes, places, one, Ops.ADD)
         divisor = count.maximum(1).cast(wide)
         mean = total / divisor if dtypes.is_float(wide) else total // divisor
         return mean.cast(self.dtype)
@@ -317,7 +330,7 @@ class IndexingMixin(CreationMixin):
     ) -> tuple[list[int], list[Self], Self]:
         """Every axis, its indices in the shape of `index`, and the values in that shape."""
         axis = self._checked_gather(name, dim, index)
-        values = self._operand(src).cast(self.dtype)
+        values = self._operand(src).cast(strong_dtype(self.dtype))
         if not isinstance(src, CreationMixin):
             values = values.expand(index.shape)
         if values.ndim != index.ndim or any(

@@ -1,0 +1,1 @@
+"""Benchmarks: weft against its peers, the same inputs and threads, interleaved rounds, ratios."""
