@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -31,3 +34,22 @@ def test_links_between_pages_lead_somewhere() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_generated_tables_are_current() -> None:
+    """In a process of its own: other tests make knobs of their own."""
+    code = (
+        "import sys; sys.path.insert(0, 'docs'); import tables\n"
+        "stale = [n for n, p in tables.PAGES.items() if (tables.HERE / n).read_text() != p()]\n"
+        "sys.exit(f'run python docs/tables.py: {stale}' if stale else 0)"
+    )
+    plain = {k: v for k, v in os.environ.items() if k not in ("SPEC", "DEBUG", "NOOPT")}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**plain, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stderr

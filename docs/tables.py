@@ -1,0 +1,60 @@
+"""Writes docs/ops.md and docs/knobs.md from the code; a test fails when they are stale."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from weft.knobs import KNOBS
+from weft.uop.opset import _ROWS, OpRow
+
+HERE = Path(__file__).parent
+
+
+def ops_page() -> str:
+    """One line per row of the op table."""
+    lines = [
+        "# The ops",
+        "",
+        "Generated from `weft/uop/opset.py`. Every stage of the compiler uses these and no others.",
+        "",
+        "| op | sources | meaning | at the edges | takes |",
+        "|---|---|---|---|---|",
+    ]
+    return "\n".join([*lines, *[_op_line(row) for row in _ROWS], ""])
+
+
+def _op_line(row: OpRow) -> str:
+    if isinstance(row.arity, int):
+        sources = str(row.arity)
+    else:
+        least, most = row.arity
+        sources = f"{least} or more" if most is None else f"{least} to {most}"
+    meaning = row.meaning.replace("|", "\\|")
+    return f"| `{row.op.name}` | {sources} | {meaning} | {row.total} | {row.on} |"
+
+
+def knobs_page() -> str:
+    """One line per knob."""
+    lines = [
+        "# The knobs",
+        "",
+        "Generated from `weft/knobs.py`. Each is an environment variable and a `Context(NAME=value)`.",
+        "",
+        "| name | default | what it does |",
+        "|---|---|---|",
+    ]
+    rows = [f"| `{name}` | `{k.default!r}` | {k.help} |" for name, k in sorted(KNOBS.items())]
+    return "\n".join([*lines, *rows, ""])
+
+
+PAGES = {"ops.md": ops_page, "knobs.md": knobs_page}
+
+
+def main() -> None:
+    """Write the pages."""
+    for name, page in PAGES.items():
+        (HERE / name).write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
