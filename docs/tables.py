@@ -38,7 +38,7 @@ def knobs_page() -> str:
     lines = [
         "# The knobs",
         "",
-        "Generated from `weft/knobs.py`. Each is an environment variable and a `Context(NAME=...)`.",
+        "Generated from `weft/knobs.py`. Each is an environment variable and a `Context`.",
         "",
         "| name | default | what it does |",
         "|---|---|---|",
