@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from weft import GlobalCounters, Tensor
+from weft import GlobalCounters, Tensor, dtypes
 from weft.uop.ops import Ops
 
 
@@ -178,3 +178,11 @@ def test_sum_of_many_tensors() -> None:
     assert count <= 10
     expected = sum(data(5, seed=i).astype(np.float64) for i in range(300))
     np.testing.assert_allclose(total.numpy(), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_first_element_of_a_stored_value_does_not_stand_for_all() -> None:
+    x = Tensor(data(2, 2)).realize()
+    rows = x.sum(1)
+    first = rows[0].cast(dtypes.int32)
+    Tensor.realize(rows, first)
+    np.testing.assert_allclose(rows.numpy(), data(2, 2).sum(1), rtol=1e-6)

@@ -162,6 +162,11 @@ class Decider:
         axes = [axis for axis in first.index if axis is not ZERO]
         covers = (
             first.valid is None
+            # position 0 of a longer axis is one of its elements, not all of them
+            and all(
+                axis is not ZERO or (isinstance(size, int) and size == 1)
+                for axis, size in zip(first.index, node.shape, strict=True)
+            )
             and first.loops == frozenset(draft.ranges)
             and len(axes) == len(draft.ranges)
             and frozenset(axes) == first.loops
