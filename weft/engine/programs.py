@@ -17,7 +17,7 @@ from weft.codegen.pipeline import lower
 from weft.device import Buffer, Device, Program
 from weft.engine import kept
 from weft.helpers import colored, disable_gc
-from weft.knobs import BEAM, CHECK_OOB, DEBUG, NOOPT, NUM_CPU_THREADS, TRANSCENDENTAL
+from weft.knobs import BEAM, DEBUG, NOOPT, NUM_CPU_THREADS, SPEC, TRANSCENDENTAL
 from weft.uop.node import UOp
 
 
@@ -43,9 +43,15 @@ _runners: dict[tuple[Any, ...], Runner] = {}
 _lock = threading.RLock()
 
 
+def code_knobs() -> tuple[Any, ...]:
+    """The knobs that change code; SPEC too, for a kernel that is known was perhaps not verified."""
+    knobs = (NOOPT, BEAM, TRANSCENDENTAL, NUM_CPU_THREADS, SPEC)
+    return tuple([knob.value for knob in knobs])
+
+
 def runner_for(kernel: UOp, device: str) -> Runner:
     """The program of a kernel on a device: known, kept on disk, or made now."""
-    knobs = (NOOPT.value, BEAM.value, TRANSCENDENTAL.value, CHECK_OOB.value, NUM_CPU_THREADS.value)
+    knobs = code_knobs()
     key = (kernel.key, device, knobs)
     found = _runners.get(key)
     if found is not None:
@@ -84,6 +90,15 @@ def _compile(kernel: UOp, opened: Any) -> tuple[kept.Kept, bytes]:
     names = tuple(v.arg.name for v in spec.variables)
     costs: Any = (spec.ops, spec.mem)
     return kept.Kept(spec.name, spec.threads_n, spec.buffer_count, names, *costs), library
+
+
+# each loaded program takes a few of the memory mappings that the operating system allows
+MOST_PROGRAMS = 6000
+
+
+def too_many_programs() -> bool:
+    """Whether it is time to forget programs, and the schedules that hold them."""
+    return len(_runners) >= MOST_PROGRAMS
 
 
 def clear_programs() -> None:

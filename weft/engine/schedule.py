@@ -19,10 +19,18 @@ from typing import Any
 from weft.device import Device
 from weft.dtype import DType
 from weft.engine.memory import plan_memory
-from weft.engine.programs import Runner
+from weft.engine.programs import Runner, clear_programs, code_knobs, too_many_programs
 from weft.errors import ArgumentError
 from weft.gradient import Identity
-from weft.knobs import DEBUG, NO_MEMORY_PLANNER, SCACHE, SPEC, SPLIT_REDUCEOP
+from weft.knobs import (
+    CHECK_NAN,
+    DEBUG,
+    NO_MEMORY_PLANNER,
+    SCACHE,
+    SPEC,
+    SPLIT_REDUCEOP,
+    VALIDATE,
+)
 from weft.schedule.pipeline import Schedule, make_schedule
 from weft.uop.args import BufferArg
 from weft.uop.node import UOp
@@ -110,12 +118,18 @@ def describe(sink: UOp, device: str) -> Request:
             # which constant it is matters to gradients, not to schedules
             tag = None if isinstance(node.tag, Identity) else node.tag
             rows.append((node.op, node.dtype, src, node.arg, tag))
-    request.key = (device, SPLIT_REDUCEOP.value, NO_MEMORY_PLANNER.value, *rows)
+    # a prepared schedule holds programs; one that is to be checked also keeps its kernels
+    watched = (CHECK_NAN.value, VALIDATE.value)
+    knobs = (SPLIT_REDUCEOP.value, NO_MEMORY_PLANNER.value, watched, code_knobs())
+    request.key = (device, knobs, *rows)
     return request
 
 
 def prepare_schedule(sink: UOp, device: str) -> tuple[Prepared, Request, bool]:
     """The schedule of `SINK(values)`, from the cache where its structure is known."""
+    if too_many_programs():
+        clear_schedules()
+        clear_programs()
     request = describe(sink, device)
     if SPEC >= 1:
         type_verify(sink, tensor_spec, pass_name="tensor graph")

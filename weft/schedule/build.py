@@ -213,7 +213,7 @@ class Builder:
         found: UOp | None = None
         for (place, inside), value, axis in zip(slots, values, node.arg, strict=True):
             size = node.src[0].shape[axis]
-            position = value.cast(dtypes.weakint)
+            position = _as_position(value)
             wrapped = position
             if position.vmin < 0:
                 wrapped = (position < 0).where(position + size, position)
@@ -222,3 +222,10 @@ class Builder:
             found = ok if found is None else found & ok
         assert found is not None
         return found
+
+
+def _as_position(value: UOp) -> UOp:
+    """A run-time index as one of an axis: what no machine int holds is outside, not negative."""
+    most = dtypes.int64.max
+    fits = value.vmax <= most
+    return (value if fits else value.minimum(value.const_like(most))).cast(dtypes.weakint)

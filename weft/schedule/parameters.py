@@ -48,7 +48,8 @@ def number_parameters(stores: list[UOp]) -> tuple[UOp, tuple[Argument, ...]]:
                 if not _depends_on_load(node)
             }
     # places known only at run time may repeat: such writes are done one after another
-    in_order = any(_depends_on_load(store.src[0]) for store in stores)
+    # (of an axis of size 1 the place is known, and only whether it is inside is not)
+    in_order = any(u.op is Ops.LOAD for store in stores for u in store.src[0].toposort())
     info = KernelInfo(_name(sink, written), optimise=not in_order)
     return sink.substitute(changes).replace(arg=info), tuple(arguments)
 

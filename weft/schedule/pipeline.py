@@ -44,6 +44,16 @@ class Item:
     device: Any
     origin: tuple[str, int] | None = None
 
+    @property
+    def ast(self) -> UOp | None:
+        """The kernel, under the name that tinygrad's users know."""
+        return self.kernel
+
+    def __repr__(self) -> str:
+        name = "copy" if self.kernel is None else self.kernel.arg.name
+        where = f", from {self.origin[0]}:{self.origin[1]}" if self.origin else ""
+        return f"<{name} on {self.device}, {len(self.arguments)} buffers{where}>"
+
 
 @dataclass
 class Schedule:
