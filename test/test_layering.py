@@ -55,6 +55,7 @@ uop.rules.*
 uop.ops
 uop.symbolic
 uop.scatter
+uop.kernel_graph
 gradient
 schedule.*
 renderer.*
@@ -74,8 +75,19 @@ mixin.sort
 mixin.rand
 mixin.neural
 mixin.loss
+mixin.resize
+mixin.decompose
+mixin.digest
 mixin.values
 tensor
+function
+engine.jit_tensors
+engine.jit_objects
+engine.jit_names
+engine.jit_arguments
+engine.jit_templates
+engine.jit_run
+engine.jit_graph
 engine.jit
 nn.*
 apps.*

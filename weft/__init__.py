@@ -6,6 +6,7 @@ the applications. Invariant: importing it loads neither llvmlite nor numpy.
 
 from weft.device import Device
 from weft.dtype import dtypes
+from weft.engine.jit import TinyJit, jit
 from weft.helpers import GlobalCounters, fetch
 from weft.knobs import Context, getenv
 from weft.tensor import Tensor
@@ -17,9 +18,11 @@ __all__ = [
     "Device",
     "GlobalCounters",
     "Tensor",
+    "TinyJit",
     "UOp",
     "Variable",
     "dtypes",
     "fetch",
     "getenv",
+    "jit",
 ]

@@ -445,15 +445,20 @@ class Queue(Protocol):
 
 
 class Graph(Protocol):
-    """Recorded launches that replay with one call from Python."""
+    """Recorded launches that replay with one call from Python.
 
-    def record(self, program: Program, bufs: Sequence[Buffer], vals: Sequence[int]) -> int:
-        """Adds a launch and returns its index."""
+    What differs between replays is in `words`, 64-bit numbers: addresses of memory and values of
+    variables. An argument of a launch is one of the words plus a number.
+    """
 
-    def patch(self, index: int, bufs: Sequence[Buffer], vals: Sequence[int]) -> None:
-        """Gives a recorded launch other buffers and values."""
+    def __init__(self, words: int) -> None:
+        """A graph over so many words."""
 
-    def replay(self, wait: bool = False) -> float | None: ...
+    def record(self, program: Program, arguments: Sequence[tuple[int, int]]) -> None:
+        """Adds a launch; its buffers, then its variables, are (word, what is added to it)."""
+
+    def replay(self, words: Sequence[int]) -> None:
+        """Runs all launches in order, with these words."""
 
 
 class ImmediateQueue:

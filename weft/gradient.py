@@ -51,6 +51,11 @@ def with_identity(node: UOp) -> UOp:
     return node._mop(Ops.RESHAPE, node.shape).rtag(Identity(next(_numbers)))
 
 
+def as_event(store: UOp) -> UOp:
+    """A write as a node that no other call gives: what is written down twice happens twice."""
+    return store.rtag(Identity(next(_numbers)))
+
+
 # ------------------------------------------------------------ the sweep
 def compute_gradient(root: UOp, root_gradient: UOp, targets: Collection[UOp]) -> dict[UOp, UOp]:
     """The gradient of each target that the root depends on; targets that are missing have none.
@@ -496,6 +501,17 @@ def contiguous_backward_gradient(gradient: UOp, node: UOp) -> Gradients:
     return (UOp(Ops.CONTIGUOUS, gradient.dtype, (gradient,)),)
 
 
+def function_gradient(gradient: UOp, node: UOp) -> Gradients:
+    """A function with a rule of its own: nothing passes the way the value was computed."""
+    parts = node.arg.rule(gradient, node, node.arg.static)
+    if len(parts) != len(node.src) - 1:
+        raise ArgumentError(
+            f"the gradient of {node.arg.name} gave {len(parts)} gradients, it must give one or "
+            f"None for each of its {len(node.src) - 1} inputs"
+        )
+    return (None, *parts)
+
+
 def copy_gradient(gradient: UOp, node: UOp) -> Gradients:
     """Copied back. What belongs to no device takes it where it is."""
     home = node.src[0].device
@@ -657,6 +673,7 @@ gradient_rules: dict[Ops, Rule] = {
     Ops.REDUCE_AXIS: reduce_axis_gradient,
     Ops.CONTIGUOUS: same_gradient,
     Ops.CONTIGUOUS_BACKWARD: contiguous_backward_gradient,
+    Ops.FUNCTION: function_gradient,
     Ops.COPY: copy_gradient,
     Ops.ALLREDUCE: allreduce_gradient,
     Ops.STORE: store_gradient,

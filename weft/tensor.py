@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pathlib
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Self
 
 from weft.device import Buffer, Device
@@ -29,12 +29,13 @@ from weft.engine.operands import apply_moves, broadcast, cast_value, promote, us
 from weft.engine.realize import realize_readers
 from weft.engine.storage import node_of
 from weft.errors import ArgumentError, DeviceError, DTypeError, ShapeError
-from weft.gradient import NO_GRAD, with_identity
+from weft.gradient import NO_GRAD, as_event, with_identity
 from weft.helpers import prod
 from weft.knobs import TRAINING, Context
 from weft.mixin.movement import broadcast_shape
 from weft.mixin.values import Move, ValuesMixin
-from weft.uop.args import ReduceArg
+from weft.uop.args import FunctionArg, ReduceArg
+from weft.uop.kernel_graph import run_kernel, written_slots
 from weft.uop.node import UOp
 from weft.uop.opset import OPSET, Ops, Typing
 
@@ -478,7 +479,7 @@ class Tensor(ValuesMixin, metaclass=_TensorType):
         self._refuse_shared_elements()
         state = cell.value if cell.own_storage is not None else self._allocated(source)
         place = apply_moves(state, self._moves, writing=True)
-        cell.overwrite(state.after(place.store(source.uop)))
+        cell.overwrite(state.after(as_event(place.store(source.uop))))
         if cell.value.origin is None:
             cell.value.origin = user_line()
         return self
@@ -499,10 +500,13 @@ class Tensor(ValuesMixin, metaclass=_TensorType):
         values = source.permute(sorted(range(len(order)), key=lambda axis: order[axis]))
         cell = self._cell
         state = cell.value if cell.own_storage is not None else self._allocated(source, *places)
-        indices = [_kept_apart(place.uop, state) for place in places]
+        indices = [
+            _kept_apart(place.uop, self.shape[axis], state)
+            for axis, place in zip(axes, places, strict=True)
+        ]
         place = apply_moves(state, self._moves, writing=True)
         target = UOp(Ops.GATHER, place.dtype, (place, *indices), tuple(axes))
-        cell.overwrite(state.after(target.store(values.uop)))
+        cell.overwrite(state.after(as_event(target.store(values.uop))))
         if cell.value.origin is None:
             cell.value.origin = user_line()
 
@@ -632,6 +636,58 @@ class Tensor(ValuesMixin, metaclass=_TensorType):
         buffer = UOp.new_buffer(Device.canonicalize(device), prod(value.shape), dtype)
         base = buffer.reshape(value.shape)
         return base.after(base.store(cast_value(value, dtype)))
+
+    def custom_kernel(
+        self, *lst: Tensor, fxn: Callable[..., UOp], grad_fxn: Callable[..., Any] | None = None
+    ) -> list[Tensor]:
+        """These tensors after a kernel written with UOps, which writes to some of them in place.
+
+        `fxn` gets a parameter for each tensor, its elements in order, and returns the kernel:
+        STOREs that end their ranges. `grad_fxn(gradient, kernel)` gives a gradient (or None) for
+        each of `kernel.src`, the tensors' nodes; without it the kernel's own gradient is taken.
+
+        >>> def double(target, source):
+        ...     i = UOp.range(source.size, 0)
+        ...     return target.index(i).store(source.index(i).load() * 2, i).sink()
+        >>> Tensor.empty(3).custom_kernel(Tensor([1.0, 2.0, 3.0]), fxn=double)[0].tolist()
+        [2.0, 4.0, 6.0]
+        """
+        tensors = [self, *lst]
+        parameters = [
+            UOp.param(slot, strong_dtype(tensor.dtype), prod(tensor.max_shape))
+            for slot, tensor in enumerate(tensors)
+        ]
+        kernel = fxn(*parameters)
+        written = written_slots(kernel)
+        values: list[UOp] = []
+        for slot, tensor in enumerate(tensors):
+            stored = tensor._state(*tensors) if slot in written else tensor._in_order()
+            values.append(stored._mop(Ops.RESHAPE, (prod(stored.shape),)))
+        inputs = tuple([tensor.uop for tensor in tensors])
+        result = list(tensors)
+        for slot, state in run_kernel(kernel, values).items():
+            tensor = tensors[slot]
+            tensor._cell.overwrite(state._mop(Ops.RESHAPE, tensor._cell.value.shape))
+            if grad_fxn is not None:
+                arg = FunctionArg("custom_kernel", _kernel_rule, (grad_fxn,))
+                node = UOp(Ops.FUNCTION, tensor.dtype, (tensor.uop, *inputs), arg)
+                result[slot] = self._from_uop(node)
+        return result
+
+    def _state(self, *others: Tensor) -> UOp:
+        """The storage of this tensor, which is to be written as a whole and in order."""
+        if not self._covers_storage or host.is_storage(self.device):
+            raise ArgumentError(
+                f"a kernel writes to storage in order, found a view of shape {self.shape}; use "
+                ".contiguous() first"
+            )
+        cell = self._cell
+        return cell.value if cell.own_storage is not None else self._allocated(self, *others)
+
+    def _in_order(self) -> UOp:
+        """This value in memory, in order."""
+        node = self.cast(strong_dtype(self.dtype)).uop
+        return UOp(Ops.CONTIGUOUS, node.dtype, (node,))
 
     @classmethod
     def from_blob(cls, ptr: int, shape: tuple[int, ...], **kwargs: Any) -> Self:
@@ -797,14 +853,23 @@ class Tensor(ValuesMixin, metaclass=_TensorType):
     realize.__doc__ = ValuesMixin.realize.__doc__
 
 
-def _kept_apart(index: UOp, state: UOp) -> UOp:
+def _kernel_rule(gradient: UOp, node: UOp, static: tuple[Any, ...]) -> tuple[UOp | None, ...]:
+    """The gradient of a custom kernel: the user's, over the nodes of its tensors."""
+    inputs = node.src[1:]
+    parts = static[0](gradient, UOp.sink(*inputs))
+    return tuple([part.uop if isinstance(part, Tensor) else part for part in parts])
+
+
+def _kept_apart(index: UOp, size: Any, state: UOp) -> UOp:
     """Indices that are read from the storage they write to are stored before it is written."""
     storage = state
     while storage.op is not Ops.BUFFER:
         storage = storage.src[0]
     if storage not in index.toposort():
         return index
-    return UOp(Ops.CONTIGUOUS, index.dtype, (index,))
+    # counted from the front: the storage as it is would count as stored already
+    place = index.lt(-size).where(size, index.lt(0).where(index + size, index))
+    return UOp(Ops.CONTIGUOUS, index.dtype, (place,))
 
 
 def _restored(

@@ -240,6 +240,7 @@ def kill_while_saving(path: Path, times: int, environment: dict[str, str]) -> It
         )
         assert process.stdout is not None and process.stdout.readline() == b"ready\n"
         while not path.exists():
+            assert process.poll() is None
             time.sleep(0.01)
         time.sleep(0.02 + 0.0137 * number % 0.1)
         process.send_signal(signal.SIGKILL)

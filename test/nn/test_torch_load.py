@@ -17,7 +17,7 @@ import pytest
 from weft import Tensor, dtypes
 from weft.errors import DataError
 from weft.nn.formats.pickled import PickleReader
-from weft.nn.state import torch_load
+from weft.nn.state import get_state_dict, torch_load
 
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 
@@ -95,6 +95,28 @@ def test_equals_what_was_saved(torch: Any, tmp_path: Path, is_zip: bool, protoco
     data = path.read_bytes()
     compare(torch, torch_load(data)["strided"], saved["strided"])
     compare(torch, torch_load(Tensor(data))["offset"], saved["offset"])
+
+
+@pytest.mark.parametrize("is_zip", [True, False], ids=["zip", "legacy"])
+def test_a_loaded_model_gives_the_same_logits(torch: Any, tmp_path: Path, is_zip: bool) -> None:
+    model = torch.nn.Sequential(
+        torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3)
+    ).double()
+    path = tmp_path / "x.bin"
+    torch.save(model.state_dict(), path, _use_new_zipfile_serialization=is_zip)
+    layers = [
+        {"weight": Tensor.zeros(16, 8), "bias": Tensor.zeros(16)},
+        None,
+        {"weight": Tensor.zeros(3, 16), "bias": Tensor.zeros(3)},
+    ]
+    state = torch_load(path)
+    for name, tensor in get_state_dict(layers).items():
+        assert state[name].shape == tensor.shape
+    inputs = torch.randn(5, 8).double()
+    weights = {name: tensor.to(None) for name, tensor in state.items()}
+    hidden = Tensor(inputs.numpy()).linear(weights["0.weight"].T, weights["0.bias"]).relu()
+    found = hidden.linear(weights["2.weight"].T, weights["2.bias"])
+    np.testing.assert_allclose(found.numpy(), model(inputs).detach().numpy(), rtol=1e-7, atol=1e-7)
 
 
 def test_types_and_shapes_are_plain(torch: Any, tmp_path: Path) -> None:

@@ -236,6 +236,10 @@ class _Linearizer:
         if node.op is Ops.REDUCE:
             end = self._end(_axis(self.nest.outermost(node)))
             new = UOp(Ops.LOAD, node.dtype, (self.registers[node], end))
+        elif node.op is Ops.BARRIER:
+            # what it waits for stands before it, perhaps in a loop that is closed; a number of its
+            # own tells it from the others
+            new = UOp(Ops.BARRIER, dtypes.void, (), len(self.done))
         else:
             src = node.src[:2] if node.op is Ops.STORE else node.src
             new = node.with_src(tuple([self.done[s] for s in src]))

@@ -16,6 +16,7 @@ from functools import partial
 from weft.codegen.add_barriers import add_barriers
 from weft.codegen.bind_axes import bind_axes
 from weft.codegen.decompose.decompose import decompose
+from weft.codegen.decompose_updates import decompose_updates
 from weft.codegen.estimate import estimate
 from weft.codegen.expand import expand
 from weft.codegen.hoist import hoist_sums
@@ -116,7 +117,7 @@ def lower(ast: UOp, renderer: Renderer) -> ProgramSpec:
     for step in PROGRAM_PASSES:
         sink = _run(step, sink, renderer)
     nest = Nest(sink)
-    uops = linearize(hoist_sums(sink, nest), nest)
+    uops = decompose_updates(linearize(hoist_sums(sink, nest), nest), renderer)
     # what was simplified away is still an argument: callers pass what the kernel was made with
     params = program_params(list(ast.toposort()))
     uops = [*params, *[u for u in uops if u.op is not Ops.PARAM]]

@@ -102,7 +102,9 @@ def static_attribute(value: Any, name: str) -> tuple[str, Any]:
         for part in value.__mro__:
             if name in part.__dict__:
                 inner = part.__dict__[name]
-                function = inner.__func__ if isinstance(inner, (staticmethod, classmethod)) else inner
+                function = (
+                    inner.__func__ if isinstance(inner, (staticmethod, classmethod)) else inner
+                )
                 return "plain", function
         return "none", None
     inside = getattr(value, "__dict__", None)

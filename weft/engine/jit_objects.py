@@ -10,7 +10,9 @@ nodes and devices, and other libraries' objects without attributes are leaves.
 from __future__ import annotations
 
 import collections
+import enum
 import functools
+import pathlib
 import types
 import weakref
 from collections.abc import Iterable
@@ -35,6 +37,8 @@ _LEAVES = (
     BaseDevice,
     ContextVar,
     Context,
+    pathlib.PurePath,
+    enum.Enum,
     type,
     types.ModuleType,
     types.BuiltinFunctionType,
@@ -65,7 +69,7 @@ def is_leaf(value: Any) -> bool:
 
 
 @functools.lru_cache(maxsize=4096)
-def _slots_of(kind: type) -> tuple[str, ...]:
+def _slots_of(kind: Any) -> tuple[str, ...]:
     found: list[str] = []
     for part in kind.__mro__:
         names = part.__dict__.get("__slots__", ())
@@ -172,6 +176,7 @@ class Walk:
         self.labels: dict[int, tuple[Any, ...]] = {}
         # (container, key, child): what must stay so for the labels to mean the same
         self.edges: dict[int, tuple[Any, Any, Any]] = {}
+        pending: list[tuple[tuple[Any, ...], Any, Any, Any]]
         pending = [((name,), container, key, child) for name, container, key, child in roots]
         pending.reverse()
         while pending and len(self.containers) < MOST_CONTAINERS:

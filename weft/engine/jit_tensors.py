@@ -86,8 +86,8 @@ def describe(tensor: Tensor, window: Window | None = None) -> Description:
     if cell.pure:
         value, variables = free_of(value)
         free, more = _free_moves(moves)
-        structure = ("pure", value, free, tensor.requires_grad)
-        return Description(structure, None, {**variables, **more})
+        pure = ("pure", value, free, tensor.requires_grad)
+        return Description(pure, None, {**variables, **more})
     if value.op is Ops.BUFFER:
         storage, shape = value, None
     elif value.op is Ops.RESHAPE and len(value.src) == 1 and value.src[0].op is Ops.BUFFER:

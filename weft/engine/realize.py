@@ -22,6 +22,7 @@ from weft.device import Buffer, Device
 from weft.dtype import dtypes
 from weft.engine import record
 from weft.engine.cell import Cell
+from weft.engine.check import Checks, active_checks, with_index_checks
 from weft.engine.host import is_same_storage, is_storage, is_stored_view
 from weft.engine.known import forget, remember, with_known
 from weft.engine.programs import runner_for
@@ -57,15 +58,26 @@ def realize_cells(cells: Iterable[Cell], live: Iterable[Cell] = ()) -> None:
         values = [cell.value for cell in wanted]
         device = _working_device(values)
         started = time.perf_counter()
+        checks = active_checks()
         with disable_gc():
-            prepared, request, hit = prepare_schedule(sink, device)
+            whole = sink if checks is None else with_index_checks(sink, checks)
+            prepared, request, hit = prepare_schedule(whole, device)
         if DEBUG >= 1:
             _say_scheduled(prepared, hit, time.perf_counter() - started)
-        results = execute(prepared, request)
+        twins = _states_before(values, sink) if prepared.overwritten else {}
+        results = execute(prepared, request, checks)
+        if checks is not None:
+            checks.finish(results[len(wanted) :], request.values)
+            del results[len(wanted) :]
+            if not prepared.overwritten:
+                # what is wrong stays pending; what was written in place cannot
+                checks.report()
         _forget_overwritten(prepared, request)
-        _remember_states(sink, {request.writes[i] for i in prepared.executed})
+        _remember_states(sink, {request.writes[i] for i in prepared.executed}, twins)
         for cell, value, node, result in zip(wanted, values, sink.src, results, strict=True):
             _settle(cell, value, node, result)
+        if checks is not None:
+            checks.report()
 
 
 def schedule_cells(cells: Iterable[Cell]) -> list[Item]:
@@ -137,7 +149,28 @@ def shaped(storage: UOp, shape: tuple[Any, ...]) -> UOp:
     return storage._mop(Ops.SHRINK, ((0, size),))._mop(Ops.RESHAPE, shape)
 
 
-def _remember_states(sink: UOp, executed: set[UOp]) -> None:
+def _states_before(values: list[UOp], sink: UOp) -> dict[UOp, list[UOp]]:
+    """For each state in the sink, the states it was before known values were put in.
+
+    Other pending graphs hold those: what has happened to one has happened to all of them.
+    """
+    found: dict[UOp, list[UOp]] = {}
+    pending = list(zip(values, sink.src, strict=True))
+    seen: set[tuple[UOp, UOp]] = set()
+    while pending:
+        pair = pending.pop()
+        before, after = pair
+        if before is after or before.op is not after.op or pair in seen:
+            continue
+        seen.add(pair)
+        if before.op is Ops.AFTER:
+            found.setdefault(after, []).append(before)
+        if len(before.src) == len(after.src):
+            pending.extend(zip(before.src, after.src, strict=True))
+    return found
+
+
+def _remember_states(sink: UOp, executed: set[UOp], twins: dict[UOp, list[UOp]]) -> None:
     """These writes have happened: the last state of each storage is the storage itself."""
     if not executed:
         return
@@ -146,7 +179,8 @@ def _remember_states(sink: UOp, executed: set[UOp]) -> None:
     for node in order:
         if node.op is Ops.AFTER and node not in passed and executed.issuperset(node.src[1:]):
             storage = storage_of(node)
-            remember(node, shaped(storage, node.shape), storage, always=True)
+            for state in (node, *twins.get(node, ())):
+                remember(state, shaped(storage, node.shape), storage, always=True)
 
 
 def _forget_overwritten(prepared: Prepared, request: Request) -> None:
@@ -176,18 +210,28 @@ def _pending_readers(sink: UOp, wanted: list[Cell], live: Iterable[Cell]) -> lis
                 reads.add(node)
         elif any(s in reads or s in destroyed for s in node.src):
             reads.add(node)
-    return [c for c, value in zip(pending, values.src, strict=True) if value in reads]
+    readers = []
+    for cell, value in zip(pending, values.src, strict=True):
+        if value in reads:
+            readers.append(cell)
+        elif value is not cell.value and not destroyed.isdisjoint(cell.value.toposort()):
+            # it reads what was kept of the state, for good: soon the expression means a new value
+            cell.value = value
+    return readers
 
 
 # ------------------------------------------------------------ running
-def execute(prepared: Prepared, request: Request) -> list[UOp | None]:
+def execute(
+    prepared: Prepared, request: Request, checks: Checks | None = None
+) -> list[UOp | None]:
     """Run the steps; the BUFFER of each result. Everything that can fail comes before the first
     launch."""
     for step in prepared.steps:
         if step.runner is None and not step.is_transfer:
             assert step.kernel is not None
             step.runner = runner_for(step.kernel, step.device)
-            step.kernel = None
+            if checks is None:
+                step.kernel = None
     recorder = record.active()
     if recorder is not None:
         recorder.before_execute(prepared, request)
@@ -208,7 +252,10 @@ def execute(prepared: Prepared, request: Request) -> list[UOp | None]:
     launches = [(step, arguments_of(step, buffers)) for step in prepared.steps]
     with _uninterrupted(bool(prepared.overwritten)):
         for step, arguments in launches:
-            launch(step, arguments, request.values)
+            if checks is None:
+                launch(step, arguments, request.values)
+            else:
+                checks.run(step, arguments, request.values, launch)
     if recorder is not None:
         recorder.after_execute(nodes)
     return [None if number is None else nodes[number] for number in prepared.results]

@@ -190,7 +190,8 @@ class ActivationMixin(StatsMixin):
         """The values less their greatest, in a wide float, and the dtype of the result."""
         value = self if dtype is None else self.cast(dtype)
         wide = value.cast(computing_dtype(value.dtype))
-        if self.ndim == 0:
+        if self.ndim == 0 or 0 in self.shape:
+            # there is no greatest of nothing, and none is needed
             return wide - wide, least_upper_float(value.dtype)
         return wide - wide.max(axis, keepdim=True), least_upper_float(value.dtype)
 

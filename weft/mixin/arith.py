@@ -184,7 +184,8 @@ class ArithMixin:
         rest = infinite.alu(Ops.AND, first.alu(Ops.CMPEQ, zero)).where(left, rest)
         second = rest.alu(Ops.FDIV, right).alu(Ops.TRUNC)
         less = second.alu(Ops.NEG).alu(Ops.MULACC, right, rest)
-        more = second.alu(Ops.CMPNE, zero)
+        # not nan, as after a division by zero, and not zero
+        more = zero.alu(Ops.CMPLT, second.alu(Ops.MUL, second))
         rest, quotient = more.where(less, rest), more.where(first.alu(Ops.ADD, second), first)
         # an infinite number has no whole part, unless it is divided by zero
         lost = left.alu(Ops.MUL, zero).alu(Ops.CMPNE, zero).alu(Ops.AND, right.alu(Ops.CMPNE, zero))

@@ -18,7 +18,7 @@ from weft.mixin.dtype import sum_dtype
 from weft.mixin.movement import broadcast_shape, is_int
 from weft.uop.node import UOp
 from weft.uop.opset import OPSET, Ops
-from weft.uop.scatter import new_state, put
+from weft.uop.scatter import new_state, new_storage, put
 
 # how scatter_reduce combines; the mean is a sum divided by a count
 _REDUCTIONS = {
@@ -148,9 +148,10 @@ class IndexingMixin(CreationMixin):
         return [places._slice(1, i, i + 1).squeeze(1) for i in range(mask.ndim)]
 
     def _slice_bounds(self, item: slice, size: Any, axis: int) -> tuple[Any, Any, int]:
-        step = 1 if item.step is None else item.step
+        step = 1 if item.step is None else _as_int(item.step)
         if not is_int(step) or step == 0:
             raise IndexingError(f"a slice has a step that is an int and not 0, found {step!r}")
+        item = slice(_as_int(item.start), _as_int(item.stop), step)
         for bound in (item.start, item.stop):
             if bound is not None and not isinstance(bound, (int, UOp)):
                 raise IndexingError(f"a slice has ints, found {bound!r} for axis {axis}")
@@ -221,6 +222,13 @@ class IndexingMixin(CreationMixin):
             state = put(state, indices, axes, UOp.const(start.dtype, cleared))
         return self._from_uop(put(state, indices, axes, values.uop, combine))
 
+    def _permuted(self, axes: Sequence[int], places: Sequence[Any]) -> Self:
+        """These values at indices that name each place once."""
+        nodes = [self.uop, *[place.uop for place in places]]
+        device = next((node.device for node in nodes if node.device is not None), None)
+        storage = new_storage(str(Device.canonicalize(device)), self.shape, self.dtype)
+        return self._from_uop(put(storage, nodes[1:], axes, nodes[0]))
+
     def gather(self, dim: int, index: Self) -> Self:
         """The elements that `index` names along an axis.
 
@@ -284,16 +292,20 @@ class IndexingMixin(CreationMixin):
             return self._scatter_scalar(dim, index, src, reduce, include_self)
         axes, places, values = self._scatter_places("scatter_reduce", dim, index, src)
         if reduce == "amin":
-            inner = self.inverse().scatter_reduce(dim, index, values.inverse(), "amax", include_self)
+            inner = self.inverse().scatter_reduce(
+                dim, index, values.inverse(), "amax", include_self
+            )
             return inner.inverse()
         if reduce == "mean":
             return self._scatter_mean(axes, places, values, include_self)
         if self.dtype is dtypes.bool:
             # on bools a sum is "or", which is the maximum, and a product "and"
             if reduce == "prod":
-                return self.inverse().scatter_reduce(
-                    dim, index, values.inverse(), "amax", include_self
-                ).inverse()
+                return (
+                    self.inverse()
+                    .scatter_reduce(dim, index, values.inverse(), "amax", include_self)
+                    .inverse()
+                )
             reduce = "amax"
         combine = _REDUCTIONS[reduce]
         wide = self.dtype if combine is Ops.MAX else sum_dtype(self.dtype)
@@ -409,6 +421,13 @@ def _quoted(names: Iterable[str]) -> str:
 
 def _is_array(item: Any) -> bool:
     return type(item).__module__ == "numpy" and getattr(item, "ndim", 0) > 0
+
+
+def _as_int(bound: Any) -> Any:
+    """An int of NumPy as Python's; all else as it is."""
+    if isinstance(bound, (int, UOp)) or not hasattr(bound, "__index__"):
+        return bound
+    return bound if isinstance(bound, CreationMixin) else bound.__index__()
 
 
 def _axes_of(item: Any) -> int:

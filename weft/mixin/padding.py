@@ -76,7 +76,8 @@ class PaddingMixin(MovementMixin):
         if value == 0 or padded is kept:
             return padded
         inside = self._constant(1).cast(dtypes.bool).expand(kept.shape)._pad_zeros(around)
-        return inside.where(padded, value)
+        # as in NumPy and PyTorch, what is put around takes the dtype of what is inside
+        return inside.where(padded, padded._constant(value))
 
     def _pad_copied(self, axis: int, before: int, after: int, mode: str) -> Self:
         """One axis padded with copies of its own elements."""

@@ -150,7 +150,7 @@ class RandMixin(SortMixin):
         bits = cls._words(key0, key1, start, count * words)
         if words == 1:
             return bits
-        high, low = (part.cast(dtypes.uint64) for part in bits.split(count))
+        high, low = (part.cast(dtypes.uint64) for part in bits.split([count, count]))
         return (high << 32) | low
 
     @classmethod
@@ -228,7 +228,7 @@ class RandMixin(SortMixin):
         wide = dtypes.float64 if chosen is dtypes.float64 else dtypes.float32
         count = prod(sizes)
         # Box and Muller: a random angle and a random radius
-        angle, radius = cls._unit_floats(2 * count, wide).split(count)
+        angle, radius = cls._unit_floats(2 * count, wide).split([count, count])
         numbers = (angle * (2 * math.pi)).cos() * ((1 - radius).log() * -2).sqrt()
         return numbers.cast(chosen).reshape(sizes)._drawn_on(device, True, requires_grad)
 
@@ -285,8 +285,10 @@ class RandMixin(SortMixin):
         """
         chosen = dtypes.default_float if dtype is None else to_dtype(dtype)
         computed = chosen if dtypes.is_float(chosen) else dtypes.float32
-        numbers = cls.rand(*shape, dtype=computed, **kwargs) * (high - low) + low
-        numbers = numbers.cast(chosen)
+        unit = cls.rand(*shape, dtype=computed, **kwargs)
+        # with one rounding, so that no device may choose between one and two
+        span, start = unit._constant(high - low), unit._constant(low)
+        numbers = unit.alu(Ops.MULACC, span, start).cast(chosen)
         numbers.requires_grad_(requires_grad)
         return numbers
 

@@ -7,15 +7,31 @@ Invariant: the order is total and stable: equal elements keep their order, nan c
 
 from __future__ import annotations
 
-from typing import Self
+import math
+from typing import Any, Self
 
 from weft.dtype import PyConst, dtypes
 from weft.errors import ArgumentError
+from weft.helpers import ceildiv, prod
 from weft.mixin.conv import ConvMixin
+from weft.mixin.movement import is_int
+from weft.uop.opset import Ops
 
-# Up to here each element counts how many come before it: one kernel, quadratic work. Beyond, a
-# network of compare-and-swap steps.
+_UNSIGNED = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}
+_KEYS = {2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64}
+
+# Up to here each element counts how many come before it: quadratic work, but two kernels. Beyond,
+# the order is made digit by digit, stably, from the least one on.
 _COUNTED = 1024
+# Bits of a digit, and elements of the blocks inside of which equal digits are counted: a table of
+# digits x blocks is then as large as what is sorted.
+_DIGIT = 6
+_BLOCK = 64
+# topk of up to so many looks for blocks with great elements first, until so many are left; of more
+# it counts digits of so many bits
+_FEW = 256
+_LEAF = 4096
+_TABLE = 11
 
 
 class SortMixin(ConvMixin):
@@ -29,10 +45,10 @@ class SortMixin(ConvMixin):
         if self.dtype in dtypes.weaks:
             keys = self.cast(dtypes.default_float if dtypes.is_float(self.dtype) else dtypes.int64)
         if keys.dtype is dtypes.bool:
-            keys = keys.cast(dtypes.int32)
+            keys = keys.cast(dtypes.uint8)
         if dtypes.is_float(keys.dtype):
-            value = keys if keys.dtype is dtypes.float64 else keys.cast(dtypes.float32)
-            integer = dtypes.int64 if keys.dtype is dtypes.float64 else dtypes.int32
+            value = keys.cast(dtypes.float32) if keys.dtype.itemsize == 1 else keys
+            integer = _KEYS[value.dtype.itemsize]
             bits = value.bitcast(integer)
             # negative floats are ordered backwards: all but the sign is inverted
             ordered = bits.lt(0).where(bits ^ integer.max, bits)
@@ -50,61 +66,77 @@ class SortMixin(ConvMixin):
         if self.ndim == 0:
             return self._from_uop(self._constant(0).uop).cast(dtypes.default_int)
         keys = self._sort_keys(descending).transpose(axis, -1)
-        count = keys.shape[-1]
-        if count <= 1:
+        if is_int(keys.shape[-1]) and keys.shape[-1] <= 1 or 0 in keys.shape:
             return self.zeros_like(dtype=dtypes.default_int)
-        if count <= _COUNTED or keys.dtype.itemsize > 4:
-            order = keys.contiguous()._counted_order()
-        else:
-            order = keys._network_order()
-        return order.transpose(axis, -1)
+        rows = keys.reshape((prod(keys.shape[:-1]), keys.shape[-1])).contiguous()
+        return rows._order().reshape(keys.shape).transpose(axis, -1)
+
+    def _order(self) -> Self:
+        """Places in order along the second of two axes, of keys."""
+        count = self.shape[1]
+        if not is_int(count) or count <= _COUNTED:
+            return self._counted_order()
+        return self._digit_order()
 
     def _counted_order(self) -> Self:
-        """Places in order along the last axis: element i comes after all that are less."""
-        count = self.shape[-1]
-        places = self._iota(count)
-        mine, other = self.unsqueeze(-1), self.unsqueeze(-2)
+        """Element i comes after all that are less, and after those equal to it that are earlier."""
+        places = self._iota(self.shape[1])
+        mine, other = self.unsqueeze(2), self.unsqueeze(1)
         earlier = places.unsqueeze(0).lt(places.unsqueeze(1))
         before = other.lt(mine) | (other.eq(mine) & earlier)
-        rank = before.sum(-1).contiguous()
-        hits = rank.unsqueeze(-2).eq(places.unsqueeze(1))
-        return hits.where(places, 0).sum(-1).cast(dtypes.default_int)
+        rank = before.sum(2).cast(dtypes.default_int).contiguous()
+        return self._put_in_order(rank, places.expand(self.shape))
 
-    def _network_order(self) -> Self:
-        """Places in order along the last axis, by a bitonic network over (key, place) as int64."""
-        count = self.shape[-1]
-        size = 1 << (count - 1).bit_length()
-        packed = (self.cast(dtypes.int64) << 32) | self._iota(count).cast(dtypes.int64)
-        kept = self.shape[:-1]
-        grow = [(0, 0)] * len(kept) + [(0, size - count)]
-        table = packed._pad_lowest_or(grow, dtypes.int64.max).contiguous()
-        width = 2
-        while width <= size:
-            # the second half is turned round, so that every comparison goes the same way
-            table = table.reshape((*kept, size // width, 2, width // 2))
-            table = table._compared(len(kept) + 1, turned=True).reshape((*kept, size)).contiguous()
-            part = width // 2
-            while part > 1:
-                table = table.reshape((*kept, size // part, 2, part // 2))
-                table = table._compared(len(kept) + 1, turned=False)
-                table = table.reshape((*kept, size)).contiguous()
-                part //= 2
-            width *= 2
-        order = (table & 0xFFFFFFFF).cast(dtypes.default_int)
-        return order._slice(len(kept), 0, count)
+    def _put_in_order(self, rank: Self, values: Self) -> Self:
+        """The values of each row at their ranks, which are all places of the row."""
+        row = self._iota(self.shape[0]).unsqueeze(1).expand(rank.shape)
+        return values._permuted((0, 1), (row, rank))
 
-    def _pad_lowest_or(self, pairs: list[tuple[int, int]], value: PyConst) -> Self:
-        """Padding with an exact int (a float would not hold it)."""
+    def _digit_order(self) -> Self:
+        """A radix sort: per digit, the place of an element is how many come before it.
+
+        That is those of lesser digits, and of the same digit those in earlier blocks and earlier in
+        its own block. The work is that of the elements, times the number of digits.
+        """
+        rows, count = self.shape
+        blocks = ceildiv(count, _BLOCK)
+        keys = self._unsigned_keys()
+        # what fills the last block comes last: it is the greatest, and later than equal ones
+        keys = keys._filled_up((rows, blocks * _BLOCK), -1).contiguous()
+        row = self._iota(rows).reshape((rows, 1, 1))
+        block = self._iota(blocks).reshape((1, blocks, 1))
+        digits = self._iota(1 << _DIGIT).cast(dtypes.uint8)
+        places = self._iota(_BLOCK)
+        later = places.unsqueeze(0).ge(places.unsqueeze(1))
+        order = self._iota(blocks * _BLOCK).expand(keys.shape)
+        for shift in range(0, keys.dtype.itemsize * 8, _DIGIT):
+            sorted_keys = keys if shift == 0 else keys.gather(1, order)
+            digit = ((sorted_keys >> shift) & ((1 << _DIGIT) - 1)).cast(dtypes.uint8)
+            digit = digit.reshape((rows, blocks, _BLOCK)).contiguous()
+            mine = digit.unsqueeze(1).eq(digits.reshape((1, -1, 1, 1)))
+            counts = mine.cast(dtypes.int32).sum(3)
+            ends = counts.flatten(1).cumsum(1).reshape(counts.shape)
+            after = (digit.unsqueeze(3).eq(digit.unsqueeze(2)) & later).cast(dtypes.int32).sum(3)
+            end = ends._take({0: row, 1: digit.cast(dtypes.int32), 2: block})
+            rank = (end - after).contiguous().reshape(keys.shape)
+            order = keys._put_in_order(rank, order)
+        return order._slice(1, 0, count)
+
+    def _unsigned_keys(self) -> Self:
+        """Keys of the same order that are not negative."""
+        if dtypes.is_unsigned(self.dtype):
+            return self
+        unsigned = _UNSIGNED[self.dtype.itemsize]
+        return self.bitcast(unsigned) ^ (1 << (self.dtype.itemsize * 8 - 1))
+
+    def _filled_up(self, shape: tuple[Any, ...], value: PyConst) -> Self:
+        """Padded at the ends with an exact int (a float would not hold it)."""
+        pairs = [(0, size - own) for size, own in zip(shape, self.shape, strict=True)]
+        if all(is_int(after) and after == 0 for _, after in pairs):
+            return self
         padded = self._pad_zeros(pairs)
         inside = self._constant(1).cast(dtypes.bool).expand(self.shape)._pad_zeros(pairs)
         return inside.where(padded, padded._constant(value))
-
-    def _compared(self, axis: int, turned: bool) -> Self:
-        """The lesser of two halves first, the greater second."""
-        low, high = self._slice(axis, 0, 1), self._slice(axis, 1, 2)
-        high = high.flip(axis + 1) if turned else high
-        greater = low.maximum(high)
-        return low.minimum(high).cat(greater.flip(axis + 1) if turned else greater, dim=axis)
 
     def sort(self, dim: int = -1, descending: bool = False) -> tuple[Self, Self]:
         """The elements in order along an axis, and their places.
@@ -129,5 +161,75 @@ class SortMixin(ConvMixin):
         axis = self._axis(dim)
         if self.ndim == 0 or not 0 <= k <= self.shape[axis]:
             raise ArgumentError(f"topk of {k} elements along axis {dim} of shape {self.shape}")
-        order = self.argsort(axis, descending=largest)._slice(axis, 0, k).contiguous()
+        if k == 0 or 0 in self.shape:
+            order = self.argsort(axis, largest)._slice(axis, 0, k)
+            return self.gather(axis, order), order
+        keys = self._sort_keys(largest).transpose(axis, -1)
+        rows = keys.reshape((prod(keys.shape[:-1]), keys.shape[-1])).contiguous()
+        order = rows._first(k).reshape((*keys.shape[:-1], k)).transpose(axis, -1).contiguous()
         return self.gather(axis, order), order
+
+    def _first(self, k: int) -> Self:
+        """The places of the k least keys of each row, in order."""
+        count = self.shape[1]
+        if not is_int(count) or count <= _COUNTED or k > count // 4:
+            return self._order()._slice(1, 0, k)
+        if k <= _FEW:
+            return self._first_of_blocks(k)
+        places = self._below_threshold(k)
+        order = self.gather(1, places).contiguous()._order().contiguous()
+        return places.gather(1, order)
+
+    def _first_of_blocks(self, k: int) -> Self:
+        """As `_first`, for a small k: they are in the k blocks whose least keys are least.
+
+        Those blocks are found the same way, and then the k least of their elements.
+        """
+        rows, count = self.shape
+        if count <= _LEAF or k * 4 > count:
+            return self._counted_order()._slice(1, 0, k)
+        width = max(round(math.sqrt(count / k)), ceildiv(count, _LEAF))
+        width = 1 << (width - 1).bit_length()
+        blocks = ceildiv(count, width)
+        filled = self._filled_up((rows, blocks * width), self.dtype.max)
+        filled = filled.reshape((rows, blocks, width))
+        # in the order of the blocks, so that of equal elements the earlier one still comes first
+        chosen = filled.min(2).contiguous()._first_of_blocks(k).contiguous()
+        chosen = chosen.gather(1, chosen._counted_order()).contiguous()
+        row = self._iota(rows).unsqueeze(1)
+        found = filled._take({0: row, 1: chosen}).reshape((rows, k * width)).contiguous()
+        inner = found._first_of_blocks(k).contiguous()
+        return chosen.gather(1, inner // width) * width + inner % width
+
+    def _below_threshold(self, k: int) -> Self:
+        """The places of the k least keys of each row, as they come.
+
+        The greatest of them is found digit by digit from the top: the one up to which k are counted
+        among those that begin with the digits known so far.
+        """
+        rows, count = self.shape
+        keys = self._unsigned_keys().contiguous()
+        width = keys.dtype.itemsize * 8
+        row = self._iota(rows).unsqueeze(1)
+        known = keys._constant(0).expand((rows, 1))
+        left = self._iota(1).reshape((1, 1)).expand((rows, 1)) + k
+        for shift in range(ceildiv(width, _TABLE) * _TABLE - _TABLE, -1, -_TABLE):
+            digit = ((keys >> shift) & ((1 << _TABLE) - 1)).cast(dtypes.int32)
+            begins = (
+                keys.eq(keys) if shift + _TABLE >= width else (keys >> (shift + _TABLE)).eq(known)
+            )
+            place = begins.where(digit, 1 << _TABLE)
+            one = left._constant(1)
+            empty = left._constant(0).expand((rows, 1 << _TABLE))
+            counts = empty._written((0, 1), (row.expand(place.shape), place), one, Ops.ADD)
+            ends = counts.cumsum(1).contiguous()
+            found = ends.lt(left).sum(1, keepdim=True).contiguous()
+            before = found.gt(0).where(ends.gather(1, (found - 1).maximum(0)), 0)
+            known, left = ((known << _TABLE) | found.cast(keys.dtype)).contiguous(), left - before
+            left = left.contiguous()
+        equal = keys.eq(known)
+        taken = keys.lt(known) | (equal & equal.cast(dtypes.int32).cumsum(1).le(left))
+        target = taken.where(taken.cast(dtypes.int32).cumsum(1) - 1, k)
+        places = self._iota(count).expand(keys.shape)
+        empty = left._constant(0).expand((rows, k))
+        return empty._written((0, 1), (row.expand(keys.shape), target), places).contiguous()

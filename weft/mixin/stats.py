@@ -8,6 +8,7 @@ Invariant: what subtracts a mean does it in two passes, in at least float32.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any, Self
 
 from weft.dtype import dtypes, least_upper_float
@@ -15,12 +16,46 @@ from weft.errors import ArgumentError, ShapeError
 from weft.helpers import ceildiv, prod
 from weft.mixin.dtype import computing_dtype, sum_dtype
 from weft.mixin.indexing import IndexingMixin
+from weft.mixin.movement import is_int
 from weft.mixin.reduce import Axes
 from weft.mixin.unary import in_wide_floats
 from weft.uop.opset import Ops
 
-# up to here every prefix is its own reduction; longer axes are cut into rows first
-_SCAN_ROW = 256
+# up to here every prefix is its own reduction; longer axes are cut into blocks first. The prefixes
+# of a block are lanes of one vector.
+_SCAN_BLOCK = 16
+
+
+@dataclass(frozen=True)
+class _Fold:
+    """A scan with one op."""
+
+    op: Ops
+    neutral: Any
+
+    def reduce(self, x: Any, axis: int) -> Any:
+        """All of an axis folded."""
+        return x._reduce(self.op, axis, False)
+
+    def combine(self, x: Any, y: Any) -> Any:
+        """Two results folded into one."""
+        return x.alu(self.op, y)
+
+
+class _LogSumExp:
+    """A scan of sums of exponentials that are only known by their logarithms."""
+
+    neutral = -math.inf
+
+    @staticmethod
+    def reduce(x: Any, axis: int) -> Any:
+        """All of an axis folded."""
+        return x.logsumexp(axis)
+
+    @staticmethod
+    def combine(x: Any, y: Any) -> Any:
+        """Two results folded into one."""
+        return x.logaddexp(y)
 
 
 class StatsMixin(IndexingMixin):
@@ -169,48 +204,57 @@ class StatsMixin(IndexingMixin):
         >>> Tensor([0.0, 0.0]).logcumsumexp().tolist()
         [0.0, 0.6931471824645996]
         """
-        if self.ndim == 0:
-            return self
-        place = self._axis(axis)
         wide = self.cast(computing_dtype(self.dtype))
-        last = wide.transpose(place, -1)
-        greatest = last._scan(-1, Ops.MAX).unsqueeze(-1)
-        shift = greatest.isfinite().where(greatest, greatest._constant(0))
-        count = last.shape[-1]
-        before = self._iota(count).unsqueeze(1).ge(self._iota(count))
-        terms = before.where((last.unsqueeze(-2) - shift)._bounded_exp(), 0)
-        result = terms.sum(-1).log() + shift.squeeze(-1)
-        return result.transpose(place, -1).cast(least_upper_float(self.dtype))
+        result = wide._unchanged() if self.ndim == 0 else wide._scan_with(axis, _LogSumExp)
+        return result.cast(least_upper_float(self.dtype))
 
     def _scan(self, axis: int, op: Ops) -> Self:
         """Every prefix of an axis reduced with op."""
         if self.ndim == 0:
-            return self
+            return self._unchanged()
+        neutral = self.dtype.min if op is Ops.MAX else {Ops.ADD: 0, Ops.MUL: 1}[op]
+        return self._scan_with(axis, _Fold(op, neutral))
+
+    def _scan_with(self, axis: int, fold: Any) -> Self:
+        """Every prefix of an axis folded, in blocks: work linear in the number of elements.
+
+        The blocks' totals are scanned in turn, and each block starts with what comes before it.
+        """
         place = self._axis(axis)
         count = self.shape[place]
-        if count <= 1:
-            return self
-        last = self.transpose(place, -1)
-        neutral = self.dtype.min if op is Ops.MAX else {Ops.ADD: 0, Ops.MUL: 1}[op]
-        if count <= _SCAN_ROW:
-            return last._scan_row(op, neutral).transpose(place, -1)
-        # rows first, then each row's last prefix scanned in turn and applied to the rows after it
-        rows = ceildiv(count, _SCAN_ROW)
-        grow = [(0, 0)] * (self.ndim - 1) + [(0, rows * _SCAN_ROW - count)]
-        table = last._pad_constant(grow, neutral).reshape((*last.shape[:-1], rows, _SCAN_ROW))
-        table = table._scan_row(op, neutral)
-        ends = table._slice(table.ndim - 1, _SCAN_ROW - 1, _SCAN_ROW).squeeze(-1)._scan(-1, op)
-        ends = ends._slice(ends.ndim - 1, 0, rows - 1)
-        start = ends._pad_constant([(0, 0)] * (ends.ndim - 1) + [(1, 0)], neutral).unsqueeze(-1)
-        whole = table.alu(op, start).reshape((*last.shape[:-1], rows * _SCAN_ROW))
-        return whole._slice(self.ndim - 1, 0, count).transpose(place, -1)
+        before, after = self.shape[:place], self.shape[place + 1 :]
+        if is_int(count) and count <= 1:
+            return self._unchanged()
+        if not is_int(count) or count <= _SCAN_BLOCK:
+            rows = self.reshape((*before, 1, count, *after))
+            return rows._scan_blocks(place, fold).reshape(self.shape)
+        blocks = ceildiv(count, _SCAN_BLOCK)
+        filled = self
+        if blocks * _SCAN_BLOCK != count:
+            grow = [
+                (0, blocks * _SCAN_BLOCK - size) if i == place else (0, 0)
+                for i, size in enumerate(self.shape)
+            ]
+            filled = self._pad_constant(grow, fold.neutral)
+        rows = filled.reshape((*before, blocks, _SCAN_BLOCK, *after))
+        totals = fold.reduce(rows, place + 1)
+        # the last block's total is nobody's start
+        starts = totals._slice(place, 0, blocks - 1).contiguous()._scan_with(place, fold)
+        first = [(1, 0) if i == place else (0, 0) for i in range(self.ndim)]
+        starts = starts._pad_constant(first, fold.neutral).unsqueeze(place + 1)
+        # stored in blocks: read through any other shape, lanes would have to be sorted out
+        whole = fold.combine(rows._scan_blocks(place, fold), starts).contiguous()
+        whole = whole.reshape((*before, blocks * _SCAN_BLOCK, *after))
+        return whole._slice(place, 0, count)
 
-    def _scan_row(self, op: Ops, neutral: Any) -> Self:
-        """The prefixes of a short last axis: the windows that end at each element."""
-        count = self.shape[-1]
-        grow = [(0, 0)] * (self.ndim - 1) + [(count - 1, 0)]
-        windows = self._pad_constant(grow, neutral)._windows((count,), (1,), (1,))
-        return windows._reduce(op, -1, False)
+    def _scan_blocks(self, place: int, fold: Any) -> Self:
+        """The prefixes of short rows along the axis after `place`: each place sees those before."""
+        count = self.shape[place + 1]
+        places = self._iota(count)
+        sees = places.unsqueeze(1).ge(places)
+        sees = sees.reshape((*sees.shape, *[1] * (self.ndim - place - 2)))
+        seen = sees.where(self.unsqueeze(place + 1), self._constant(fold.neutral))
+        return fold.reduce(seen, place + 2)
 
     # ------------------------------------------------------------ norms and comparison
     def normalize(self, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Self:

@@ -18,8 +18,8 @@ from weft.engine.operands import Move
 from weft.engine.storage import buffer_of
 from weft.errors import DeviceError, ShapeError
 from weft.helpers import prod
+from weft.mixin.digest import DigestMixin
 from weft.mixin.dtype import NARROW_FLOATS
-from weft.mixin.loss import LossMixin
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
 
@@ -27,7 +27,7 @@ from weft.uop.opset import GroupOp, Ops
 _MOVED_ONLY = GroupOp.View | {Ops.EXPAND, Ops.COPY, Ops.CONTIGUOUS, Ops.DETACH}
 
 
-class ValuesMixin(LossMixin):
+class ValuesMixin(DigestMixin):
     """Methods over the protocol `_cell`, `_moves`, `_view_of`, which Tensor provides."""
 
     __slots__ = ()

@@ -24,7 +24,7 @@ from weft.uop.opset import GroupOp, Ops
 # a longer expression gets a name
 _LONGEST_INLINE = 80
 
-_INFIX = {
+INFIX = {
     Ops.ADD: "+",
     Ops.MUL: "*",
     Ops.FDIV: "/",
@@ -40,6 +40,8 @@ _INFIX = {
     Ops.CMPNE: "!=",
 }
 _RAW_ONLY = frozenset({Ops.IDIV, Ops.MOD, Ops.SHL, Ops.SHR})
+# what holds the bits of a narrow float
+_BITS = {1: dtypes.uint8, 2: dtypes.uint16}
 # ops that may leave the range of a signed integer, which C leaves undefined
 _WRAPPING = frozenset({Ops.ADD, Ops.MUL, Ops.NEG, Ops.SHL})
 
@@ -63,15 +65,17 @@ class CStyle(Renderer):
         dtypes.float32: "float",
         dtypes.float64: "double",
     }
-    # ops that the language has for whole vectors of floats and of unsigned integers
+    # ops that the language has for whole vectors, and of what
     vector_ops: frozenset[Ops] = frozenset()
+    vector_kinds: tuple[str, ...] = ("float", "uint", "bool")
+    long_suffix = "ll"
     infinity = "INFINITY"
     not_a_number = "NAN"
 
     def __init__(self, target: Target | None = None) -> None:
         super().__init__(target)
         self.functions: dict[Ops, Template] = self.function_templates()
-        native = {Ops.NEG, Ops.WHERE, Ops.BITCAST, *_INFIX, *self.functions} - _RAW_ONLY
+        native = {Ops.NEG, Ops.WHERE, Ops.BITCAST, *INFIX, *self.functions} - _RAW_ONLY
         self.code_for_op = dict.fromkeys(sorted(native, key=lambda op: op.name), True)
         self.native_dtypes = frozenset(self.type_names)
 
@@ -100,18 +104,53 @@ class CStyle(Renderer):
         """A statement that waits for the other threads of a group."""
         raise CompileError(f"{type(self).__name__} has no barriers")
 
-    def local_memory(self, text: str) -> str:
-        """The declaration of fast memory."""
-        return f"{text};"
+    def local_memory(self, memory: UOp, name: str) -> str | None:
+        """The declaration of fast memory, where it is one of the function's statements."""
+        return f"{self.type(memory.dtype)} {name}[{memory.arg.size}];"
 
-    def vector_load(self, name: str, dtype: DType, place: str) -> list[str]:
+    def declare(self, dtype: DType, name: str, value: str, changes: bool = False) -> str:
+        """A statement that gives a value a name; `changes`: others may follow."""
+        return f"{self.type(dtype)} {name} = {value};"
+
+    def loop(self, dtype: DType, name: str, start: str, stop: str) -> str:
+        """The beginning of a loop from `start` up to but not including `stop`."""
+        return f"for ({self.type(dtype)} {name} = {start}; {name} < {stop}; {name}++) {{"
+
+    def select(self, condition: str, yes: str, no: str) -> str:
+        """One of two values."""
+        return f"({condition} ? {yes} : {no})"
+
+    def only_if(self, condition: str, statement: str) -> str:
+        """A statement under a condition."""
+        return f"if ({condition}) {statement}"
+
+    def convert(self, text: str, source: DType, target: DType) -> str:
+        """A scalar as another type, where C's conversion has the meaning of CAST."""
+        return f"({text} != 0)" if target.kind == "bool" else f"({self.type(target)}){text}"
+
+    def own_form(self, uop: UOp, operands: tuple[str, ...]) -> str | None:
+        """An op on scalars in a form of the language's own, where C's would not do."""
+        return None
+
+    def element(self, memory: UOp, name: str, idx: str) -> str:
+        """The value of one element of memory."""
+        return f"{name}[{idx}]"
+
+    def set_element(self, memory: UOp, name: str, idx: str, value: str) -> str:
+        """A statement that stores one element."""
+        return f"{name}[{idx}] = {value};"
+
+    def vector_load(self, name: str, dtype: DType, memory: UOp, base: str, idx: str) -> list[str]:
         """Statements that give `name` consecutive elements."""
-        lanes = ", ".join(f"{place}[{lane}]" for lane in range(dtype.count))
-        return [f"{self.type(dtype)} {name} = {self.vector(dtype, [lanes])};"]
+        lanes = [self.element(memory, base, f"{idx} + {k}") for k in range(dtype.count)]
+        return [self.declare(dtype, name, self.vector(dtype, lanes))]
 
-    def vector_store(self, name: str, dtype: DType, place: str) -> list[str]:
+    def vector_store(self, name: str, dtype: DType, memory: UOp, base: str, idx: str) -> list[str]:
         """Statements that store a vector to consecutive elements."""
-        return [f"{place}[{k}] = {self.lane(name, k)};" for k in range(dtype.count)]
+        return [
+            self.set_element(memory, base, f"{idx} + {k}", self.lane(name, k))
+            for k in range(dtype.count)
+        ]
 
     def vector(self, dtype: DType, lanes: Sequence[str]) -> str:
         """A vector from its lanes."""
@@ -125,11 +164,14 @@ class CStyle(Renderer):
     def type(self, dtype: DType) -> str:
         """A type's name; narrow floats that the language lacks are their bits."""
         scalar = dtype.scalar()
-        if scalar in dtypes.weaks or scalar.kind == "void":
-            raise CompileError(f"C has no type for {dtype}; lowering must have replaced it")
         if dtype.count > 1:
             return f"{self.vector_name(scalar)}x{dtype.count}"
-        return self.type_names.get(scalar) or f"uint{scalar.bitsize}_t"
+        bits = _BITS.get(scalar.itemsize) if scalar.kind == "float" else None
+        name = self.type_names.get(scalar) or self.type_names.get(bits or scalar)
+        if name is None:
+            known = ", ".join(map(str, self.type_names))
+            raise CompileError(f"{self.name} has no type for {dtype}; it has {known}")
+        return name
 
     def vector_name(self, scalar: DType) -> str:
         """What vectors of a type are named after: f32, i64, u8."""
@@ -142,12 +184,13 @@ class CStyle(Renderer):
         """A constant of a scalar dtype, readable and exact."""
         if dtype.kind == "bool":
             return "true" if value else "false"
-        if dtype.kind == "float" and dtype in self.native_dtypes:
+        if dtype.kind == "float" and dtype in self.type_names:
             return self.float_literal(float(value), dtype)
         number = bits_of(value, dtype) if dtype.kind == "float" else int(value)
         if dtype.kind == "float" or dtype.bitsize < 32:
             return str(number)
-        suffix = ("u" if dtype.kind == "uint" else "") + ("ll" if dtype.bitsize == 64 else "")
+        suffix = "u" if dtype.kind == "uint" else ""
+        suffix += self.long_suffix if dtype.bitsize == 64 else ""
         if number == dtype.min and number < 0:
             # C has no negative literals, and this one's magnitude does not fit
             return f"(-{-(number + 1)}{suffix} - 1)"
@@ -180,6 +223,8 @@ class _Writer:
         self.lines: list[str] = []
         self.depth = 1
         self.uses = Counter(source for uop in uops for source in uop.src)
+        # vectors that nothing needs but lane by lane have no name
+        self.whole = {source for uop in uops if not self.is_by_lanes(uop) for source in uop.src}
         self.counts: Counter[str] = Counter()
 
     def text(self, name: str) -> str:
@@ -192,7 +237,7 @@ class _Writer:
             statement = _STATEMENTS.get(uop.op)
             if statement is not None:
                 statement(self, uop)
-            elif uop.op not in _SILENT:
+            elif uop.op not in _SILENT and (uop.op is not Ops.VECTORIZE or uop in self.whole):
                 self.define(uop)
         head = self.language.head(name, self.uops, params)
         return "\n".join([*head, *self.lines, *self.language.foot(), ""])
@@ -220,24 +265,19 @@ class _Writer:
             self.write_load(uop)
             return
         text = self.expression(uop)
-        inline = uop.dtype.count == 1 and self.uses[uop] == 1 and len(text) <= _LONGEST_INLINE
-        if inline or uop.op is Ops.INDEX:
+        if uop.dtype.count == 1 and self.uses[uop] == 1 and len(text) <= _LONGEST_INLINE:
             self.names[uop] = text
             return
         self.names[uop] = name = self.fresh("alu")
-        self.write(f"{self.language.type(uop.dtype)} {name} = {_strip(text)};")
+        self.write(self.language.declare(uop.dtype, name, strip(text)))
 
     # ------------------------------------------------------------ expressions
     def expression(self, uop: UOp) -> str:
         op, language = uop.op, self.language
         if op is Ops.CONST:
             return language.literal(uop.arg, uop.dtype)
-        if op is Ops.INDEX:
-            return f"{self.operand(uop.src[0])} + {self.plain(uop.src[1])}"
-        if op is Ops.SPECIAL:
-            return language.special(uop)
         if op is Ops.VECTORIZE:
-            return language.vector(uop.dtype, [_strip(self.operand(s)) for s in uop.src])
+            return language.vector(uop.dtype, [strip(self.operand(s)) for s in uop.src])
         if op is Ops.GEP:
             taken = [language.lane(self.operand(uop.src[0]), lane) for lane in uop.arg]
             return taken[0] if len(taken) == 1 else language.vector(uop.dtype, taken)
@@ -245,18 +285,30 @@ class _Writer:
             raise CompileError(f"{op.name} was asked for in C, which has no form of it")
         if uop.dtype.count == 1:
             return self.scalar(uop, self.scalar_operands(uop))
-        operands = tuple(self.operand(s) for s in uop.src)
-        if op in language.vector_ops and uop.dtype.kind != "int":
-            return f"({operands[0]} {_INFIX[op]} {operands[1]})"
-        names = [self.name_of(s, text) for s, text in zip(uop.src, operands, strict=True)]
+        if not self.is_by_lanes(uop):
+            operands = [self.operand(s) for s in uop.src]
+            return f"({operands[0]} {INFIX[op]} {operands[1]})"
         lanes = []
         for k in range(uop.dtype.count):
-            lanes.append(_strip(self.scalar(uop, tuple(language.lane(n, k) for n in names))))
+            lanes.append(strip(self.scalar(uop, tuple(self.lane(s, k) for s in uop.src))))
         return language.vector(uop.dtype, lanes)
+
+    def is_by_lanes(self, uop: UOp) -> bool:
+        """Whether an op on vectors is written as one on the lanes."""
+        if uop.op not in GroupOp.Elementwise or uop.dtype.count == 1:
+            return False
+        language = self.language
+        return uop.op not in language.vector_ops or uop.dtype.kind not in language.vector_kinds
+
+    def lane(self, uop: UOp, lane: int) -> str:
+        """One lane of an operand."""
+        if uop.op is Ops.VECTORIZE:
+            return self.operand(uop.src[lane])
+        return self.language.lane(self.name_of(uop, self.operand(uop)), lane)
 
     def scalar_operands(self, uop: UOp) -> tuple[str, ...]:
         """Beside a wide variable a small constant needs no suffix, but as what is shifted."""
-        if uop.op in _INFIX and uop.op is not Ops.SHL and uop.src[0].op is not Ops.CONST:
+        if uop.op in INFIX and uop.op is not Ops.SHL and uop.src[0].op is not Ops.CONST:
             return self.operand(uop.src[0]), self.plain(uop.src[1])
         return tuple(self.operand(s) for s in uop.src)
 
@@ -271,7 +323,7 @@ class _Writer:
         if text.isidentifier():
             return text
         name = self.fresh("vec")
-        self.write(f"{self.language.type(uop.dtype)} {name} = {text};")
+        self.write(self.language.declare(uop.dtype, name, text))
         self.names[uop] = name
         return name
 
@@ -280,7 +332,7 @@ class _Writer:
         op, language = uop.op, self.language
         dtype, source = uop.dtype.scalar(), uop.src[0].dtype.scalar()
         if op is Ops.WHERE:
-            return f"({operands[0]} ? {operands[1]} : {operands[2]})"
+            return language.select(*operands)
         if op is Ops.CAST:
             return self.cast(operands[0], source, dtype)
         if op is Ops.BITCAST:
@@ -289,15 +341,18 @@ class _Writer:
         template = language.functions.get(op)
         if template is not None:
             return template(operands, dtype)
-        if op is not Ops.NEG and op not in _INFIX:
+        if op is not Ops.NEG and op not in INFIX:
             raise CompileError(
                 f"{op.name} was asked for; {type(language).__name__} prints "
                 f"{', '.join(o.name for o in language.code_for_op)} and decomposed forms of others"
             )
+        own = language.own_form(uop, operands)
+        if own is not None:
+            return own
         if op in _WRAPPING and dtype.kind == "int" and _may_wrap(uop):
             return self.wrapping(op, operands, dtype)
         text = (
-            f"(-{operands[0]})" if op is Ops.NEG else f"({operands[0]} {_INFIX[op]} {operands[1]})"
+            f"(-{operands[0]})" if op is Ops.NEG else f"({operands[0]} {INFIX[op]} {operands[1]})"
         )
         # C computes in int what is narrower
         narrow = dtype.kind in ("int", "uint") and dtype.bitsize < 32
@@ -307,14 +362,14 @@ class _Writer:
         """Signed arithmetic through unsigned, where overflow is defined."""
         language = self.language
         # narrower ones would be promoted to a signed type
-        unsigned = f"uint{max(dtype.bitsize, 32)}_t"
+        unsigned = language.type(dtypes.uint64 if dtype.bitsize == 64 else dtypes.uint32)
         first = f"({unsigned}){operands[0]}"
         if op is Ops.NEG:
             text = f"(-{first})"
         elif op is Ops.SHL:
             text = f"({first} << {operands[1]})"
         else:
-            text = f"({first} {_INFIX[op]} ({unsigned}){operands[1]})"
+            text = f"({first} {INFIX[op]} ({unsigned}){operands[1]})"
         return f"({language.type(dtype)}){text}"
 
     def cast(self, operand: str, source: DType, target: DType) -> str:
@@ -325,21 +380,28 @@ class _Writer:
                     f"a cast from {source} to {target} reached C, but {dtype} is stored as bits on "
                     "this target; decompose the cast first"
                 )
-        if target.kind == "bool":
-            return f"({operand} != 0)"
-        return f"({language.type(target)}){operand}"
+        return language.convert(operand, source, target)
 
     # ------------------------------------------------------------ memory
-    def place(self, index: UOp, lane: int | None = None) -> str:
-        """The element of an INDEX, or of one lane of it."""
-        memory = self.operand(index.src[0])
-        idx = index.src[1]
+    def place(self, index: UOp, lane: int | None = None) -> tuple[UOp, str, str]:
+        """The memory of an INDEX, its name, and the element, or that of one lane."""
+        memory, idx = index.src[:2]
         text = self.plain(idx)
         if lane is not None and idx.dtype.count > 1:
             text = self.language.lane(self.name_of(idx, text), lane)
         elif lane is not None:
             text = f"{text} + {lane}"
-        return f"{memory}[{_strip(text)}]"
+        return memory, self.operand(memory), text
+
+    def value_at(self, index: UOp, lane: int | None = None) -> str:
+        """What is loaded from an INDEX, or by one lane of it; 0 where it is not valid."""
+        condition = self.valid(index, lane)
+        memory, name, idx = self.place(index, lane)
+        text = self.language.element(memory, name, strip(idx))
+        if condition is None:
+            return text
+        zero = self.language.literal(0, index.src[0].dtype)
+        return strip(self.language.select(condition, text, zero))
 
     def valid(self, index: UOp, lane: int | None = None) -> str | None:
         """The condition of an access."""
@@ -352,70 +414,68 @@ class _Writer:
         return self.language.lane(self.name_of(condition, text), lane)
 
     def write_load(self, uop: UOp) -> None:
-        language = self.language
-        kind = language.type(uop.dtype)
-        index = uop.src[0]
+        language, index = self.language, uop.src[0]
         self.names[uop] = name = self.fresh("val")
         if index.op is Ops.ACC:
-            self.write(f"{kind} {name} = {self.operand(index)};")
+            self.write(language.declare(uop.dtype, name, self.operand(index)))
         elif uop.dtype.count == 1:
-            condition = self.valid(index)
-            value = self.place(index)
-            self.write(f"{kind} {name} = {f'{condition} ? {value} : 0' if condition else value};")
+            self.write(language.declare(uop.dtype, name, self.value_at(index)))
         elif index.src[1].dtype.count == 1 and len(index.src) < 3:
-            for line in language.vector_load(name, uop.dtype, f"({self.operand(index)})"):
+            for line in language.vector_load(name, uop.dtype, *self.place(index)):
                 self.write(line)
         else:
-            lanes = []
-            for k in range(uop.dtype.count):
-                condition, value = self.valid(index, k), self.place(index, k)
-                lanes.append(f"{condition} ? {value} : 0" if condition else value)
-            self.write(f"{kind} {name} = {language.vector(uop.dtype, lanes)};")
+            lanes = [self.value_at(index, k) for k in range(uop.dtype.count)]
+            self.write(language.declare(uop.dtype, name, language.vector(uop.dtype, lanes)))
 
     def write_store(self, uop: UOp) -> None:
         index, value = uop.src[:2]
-        dtype = value.dtype
         text = self.operand(value)
-        if dtype.count == 1:
-            condition = self.valid(index)
-            guard = f"if ({_strip(condition)}) " if condition else ""
-            self.write(f"{guard}{self.place(index)} = {_strip(text)};")
+        if value.dtype.count == 1:
+            self.write_element(index, None, strip(text))
             return
         name = self.name_of(value, text)
         if index.src[1].dtype.count == 1 and len(index.src) < 3:
-            for line in self.language.vector_store(name, dtype, f"({self.operand(index)})"):
+            for line in self.language.vector_store(name, value.dtype, *self.place(index)):
                 self.write(line)
             return
-        for k in range(dtype.count):
-            condition = self.valid(index, k)
-            guard = f"if ({_strip(condition)}) " if condition else ""
-            self.write(f"{guard}{self.place(index, k)} = {self.language.lane(name, k)};")
+        for k in range(value.dtype.count):
+            self.write_element(index, k, self.language.lane(name, k))
+
+    def write_element(self, index: UOp, lane: int | None, value: str) -> None:
+        condition = self.valid(index, lane)
+        memory, name, idx = self.place(index, lane)
+        line = self.language.set_element(memory, name, strip(idx), value)
+        self.write(line if condition is None else self.language.only_if(strip(condition), line))
 
     def write_local(self, uop: UOp) -> None:
         self.names[uop] = name = f"buf{uop.arg.number}"
-        kind = self.language.type(uop.dtype)
-        self.write(self.language.local_memory(f"{kind} {name}[{uop.arg.size}]"))
+        line = self.language.local_memory(uop, name)
+        if line is not None:
+            self.write(line)
+
+    def write_special(self, uop: UOp) -> None:
+        self.names[uop] = uop.arg
+        self.write(self.language.declare(uop.dtype, uop.arg, self.language.special(uop)))
 
     # ------------------------------------------------------------ registers and control
     def write_acc(self, uop: UOp) -> None:
-        start = _strip(self.operand(uop.src[0]))
+        start = strip(self.operand(uop.src[0]))
         self.names[uop] = name = f"acc{uop.arg}"
-        self.write(f"{self.language.type(uop.dtype)} {name} = {start};")
+        self.write(self.language.declare(uop.dtype, name, start, changes=True))
 
     def write_acc_set(self, uop: UOp) -> None:
-        self.write(f"{self.operand(uop.src[0])} = {_strip(self.operand(uop.src[1]))};")
+        self.write(f"{self.operand(uop.src[0])} = {strip(self.operand(uop.src[1]))};")
 
     def write_range(self, uop: UOp) -> None:
         self.names[uop] = name = self.fresh("ridx")
-        start, stop = "0", _strip(self.plain(uop.src[0]))
+        start, stop = "0", strip(self.plain(uop.src[0]))
         if uop.arg.kind is AxisType.THREAD:
             start, stop = "begin", "end"
-        kind = self.language.type(uop.dtype)
-        self.write(f"for ({kind} {name} = {start}; {name} < {stop}; {name}++) {{")
+        self.write(self.language.loop(uop.dtype, name, start, stop))
         self.depth += 1
 
     def write_if(self, uop: UOp) -> None:
-        self.write(f"if ({_strip(self.operand(uop.src[0]))}) {{")
+        self.write(f"if ({strip(self.operand(uop.src[0]))}) {{")
         self.depth += 1
 
     def write_close(self, uop: UOp) -> None:
@@ -429,6 +489,7 @@ class _Writer:
 _STATEMENTS: dict[Ops, Callable[[_Writer, UOp], None]] = {
     Ops.STORE: _Writer.write_store,
     Ops.LOCAL: _Writer.write_local,
+    Ops.SPECIAL: _Writer.write_special,
     Ops.ACC: _Writer.write_acc,
     Ops.ACC_SET: _Writer.write_acc_set,
     Ops.RANGE: _Writer.write_range,
@@ -437,8 +498,8 @@ _STATEMENTS: dict[Ops, Callable[[_Writer, UOp], None]] = {
     Ops.ENDIF: _Writer.write_close,
     Ops.BARRIER: _Writer.write_barrier,
 }
-_SILENT = frozenset({Ops.PARAM, Ops.VARIABLE, Ops.CONST, Ops.SINK})
-_INLINE_ANYWHERE = frozenset({Ops.CONST, Ops.INDEX, Ops.VECTORIZE})
+_SILENT = frozenset({Ops.PARAM, Ops.VARIABLE, Ops.CONST, Ops.INDEX, Ops.SINK})
+_INLINE_ANYWHERE = frozenset({Ops.CONST, Ops.VECTORIZE})
 
 
 def _may_wrap(uop: UOp) -> bool:
@@ -447,7 +508,7 @@ def _may_wrap(uop: UOp) -> bool:
     return bool(uop.vmin <= dtype.min and uop.vmax >= dtype.max) or uop.op is Ops.SHL
 
 
-def _strip(text: str) -> str:
+def strip(text: str) -> str:
     """Without the outermost parentheses, where they are one pair."""
     if not (text.startswith("(") and text.endswith(")")):
         return text
@@ -482,7 +543,7 @@ def _call(name: str) -> Template:
 
     def write(operands: tuple[str, ...], dtype: DType) -> str:
         suffix = "f" if dtype is dtypes.float32 else ""
-        return f"__builtin_{name}{suffix}({', '.join(map(_strip, operands))})"
+        return f"__builtin_{name}{suffix}({', '.join(map(strip, operands))})"
 
     return write
 
@@ -545,18 +606,20 @@ class CRenderer(CStyle):
         return list(pairs.values())
 
     def reinterpret(self, text: str, source: DType, target: DType) -> str:
-        return f"{_bits_function(self.type(source), self.type(target))}({_strip(text)})"
+        return f"{_bits_function(self.type(source), self.type(target))}({strip(text)})"
 
-    def local_memory(self, text: str) -> str:
-        return f"{text} __attribute__((aligned(64)));"
+    def local_memory(self, memory: UOp, name: str) -> str:
+        kind = self.type(memory.dtype)
+        return f"{kind} {name}[{memory.arg.size}] __attribute__((aligned(64)));"
 
-    def vector_load(self, name: str, dtype: DType, place: str) -> list[str]:
+    def vector_load(self, name: str, dtype: DType, memory: UOp, base: str, idx: str) -> list[str]:
         kind, size = self.type(dtype), dtype.count * dtype.scalar().itemsize
-        return [f"{kind} {name} = {{0}};", f"__builtin_memcpy(&{name}, {place}, {size});"]
+        copy = f"__builtin_memcpy(&{name}, {base} + {idx}, {size});"
+        return [f"{kind} {name} = {{0}};", copy]
 
-    def vector_store(self, name: str, dtype: DType, place: str) -> list[str]:
+    def vector_store(self, name: str, dtype: DType, memory: UOp, base: str, idx: str) -> list[str]:
         size = dtype.count * dtype.scalar().itemsize
-        return [f"__builtin_memcpy({place}, &{name}, {size});"]
+        return [f"__builtin_memcpy({base} + {idx}, &{name}, {size});"]
 
     def float_literal(self, value: float, dtype: DType) -> str:
         text = super().float_literal(value, dtype)

@@ -12,6 +12,7 @@ of the parallel axis to run; a kernel without one is called with (0, 1).
 from __future__ import annotations
 
 import ctypes
+import functools
 import time
 from collections.abc import Sequence
 
@@ -19,7 +20,7 @@ from weft.device import BaseDevice, Buffer, Program
 from weft.errors import ArgumentError
 from weft.renderer.base import Target
 from weft.renderer.llvmir import LLVMRenderer
-from weft.runtime.llvm import CPUFacts, LLVMCompiler, load, target
+from weft.runtime.llvm import CPUFacts, LLVMCompiler, LoadedCode, load, target
 from weft.runtime.memory import HostAllocator
 from weft.runtime.pool import KernelFunction, pool
 
@@ -61,6 +62,89 @@ class CPUProgram(Program):
         return time.perf_counter() - start if wait else None
 
 
+# Before the first launch of a replay: fills in the arguments of all, (place, word, addend) each.
+_FILL_IR = """
+define void @weft_graph_fill(ptr %args, i64 %begin, i64 %end) {
+entry:
+  %rows.p = load ptr, ptr %args
+  %count.p = getelementptr i8, ptr %args, i64 8
+  %count = load i64, ptr %count.p
+  %words.p = getelementptr i8, ptr %args, i64 16
+  %words = load ptr, ptr %words.p
+  br label %test
+test:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %row ]
+  %more = icmp slt i64 %i, %count
+  br i1 %more, label %row, label %done
+row:
+  %row.p = getelementptr [3 x i64], ptr %rows.p, i64 %i
+  %word.p = getelementptr i8, ptr %row.p, i64 8
+  %addend.p = getelementptr i8, ptr %row.p, i64 16
+  %place = load ptr, ptr %row.p
+  %word = load i64, ptr %word.p
+  %addend = load i64, ptr %addend.p
+  %value.p = getelementptr i64, ptr %words, i64 %word
+  %value = load i64, ptr %value.p
+  %sum = add i64 %value, %addend
+  store i64 %sum, ptr %place
+  %i.next = add i64 %i, 1
+  br label %test
+done:
+  ret void
+}
+"""
+
+
+@functools.cache
+def _fill_code() -> LoadedCode:
+    return load(LLVMCompiler(opt_level=1).compile(_FILL_IR), "weft_graph_fill")
+
+
+class CPUGraph:
+    """Launches as a table that the pool runs in one native call, its first row fills in the rest.
+
+    Not for two threads at once: the table is written by every replay.
+    """
+
+    def __init__(self, words: int) -> None:
+        self._words = (ctypes.c_int64 * words)()
+        self._launches: list[tuple[CPUProgram, Sequence[tuple[int, int]]]] = []
+        self._rows = 0
+
+    def record(self, program: Program, arguments: Sequence[tuple[int, int]]) -> None:
+        """Adds a launch; its buffers, then its variables, are (word, what is added to it)."""
+        if not isinstance(program, CPUProgram) or len(arguments) != program.n_bufs + program.n_vars:
+            raise ArgumentError(f"cannot record {program.name} with {len(arguments)} arguments")
+        self._launches.append((program, tuple(arguments)))
+        self._rows = 0
+
+    def _build(self) -> None:
+        count = sum(len(arguments) for _, arguments in self._launches)
+        self._arguments = (ctypes.c_int64 * max(1, count))()
+        self._fills = (ctypes.c_int64 * max(1, 3 * count))()
+        self._fill = (ctypes.c_int64 * 3)(
+            ctypes.addressof(self._fills), count, ctypes.addressof(self._words)
+        )
+        table = [_fill_code().address, ctypes.addressof(self._fill), 1]
+        place = ctypes.addressof(self._arguments)
+        fills: list[int] = []
+        for program, arguments in self._launches:
+            table += [program.address, place, program.threads_n]
+            for word, addend in arguments:
+                fills += [place, word, addend]
+                place += 8
+        self._fills[: len(fills)] = fills
+        self._table = (ctypes.c_int64 * len(table))(*table)
+        self._rows = len(self._launches) + 1
+
+    def replay(self, words: Sequence[int]) -> None:
+        """Runs all launches in order, with these words."""
+        if not self._rows:
+            self._build()
+        self._words[:] = words
+        pool.run_table(ctypes.addressof(self._table), self._rows)
+
+
 def describe_target(facts: CPUFacts) -> Target:
     """The host's CPU in codegen's terms."""
     return Target(
@@ -83,6 +167,7 @@ class CPUDevice(BaseDevice):
     """The host's processor."""
 
     is_host = True
+    graph = CPUGraph
 
     def __init__(self, name: str) -> None:
         super().__init__(name, HostAllocator(name), _compiler, self._create_renderer)

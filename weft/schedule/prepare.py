@@ -32,6 +32,8 @@ MOST_TABLE = 1 << 20
 # a reduction longer than this with fewer outputs than PARALLEL is split over the cores
 LONG_REDUCTION = 1 << 16
 PARALLEL_OUTPUTS = 64
+# what only gradients look at
+_TRANSPARENT = (Ops.DETACH, Ops.CONTIGUOUS_BACKWARD, Ops.FUNCTION)
 
 
 @dataclass
@@ -204,7 +206,7 @@ def _parts(size: int) -> int | None:
 prepare = (
     PatternMatcher(
         [
-            (UPat((Ops.DETACH, Ops.CONTIGUOUS_BACKWARD), name="x"), lambda x: x.src[0]),
+            (UPat(_TRANSPARENT, name="x"), lambda x: x.src[0]),
             (UPat(Ops.COPY, name="x"), drop_idle_copy),
             (UPat(Ops.COPY, name="x"), store_copied),
             (UPat(Ops.CONTIGUOUS, name="x"), drop_idle_contiguous),

@@ -8,8 +8,10 @@ source).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import Any
 
 from weft.uop.opset import Ops
 
@@ -98,3 +100,15 @@ class KernelInfo:
     applied: tuple[object, ...] = ()
     optimise: bool = True
     origins: tuple[str, ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True)
+class FunctionArg:
+    """Whose gradient is a rule of its own: `rule(gradient, node, static)`, one part per input.
+
+    `static` is what else the function was called with. Equal rules over equal arguments are equal.
+    """
+
+    name: str
+    rule: Callable[..., tuple[Any, ...]] = field(repr=False)
+    static: tuple[Any, ...] = ()

@@ -332,7 +332,8 @@ def _cast(node: Any) -> Bounds:
     if source.kind == "float":
         # nan gives 0
         return min(convert(low, source, target), 0), max(convert(high, source, target), 0)
-    return _fit(int(low), int(high), target)
+    # a cast to a weak int gives one that is stored, in 64 bits
+    return _fit(int(low), int(high), dtypes.int64 if target is dtypes.weakint else target)
 
 
 def _bitcast(node: Any) -> Bounds:
@@ -390,6 +391,7 @@ _RULES: dict[Ops, Callable[[Any], Bounds]] = {
             Ops.CONTIGUOUS,
             Ops.CONTIGUOUS_BACKWARD,
             Ops.DETACH,
+            Ops.FUNCTION,
             Ops.COPY,
             Ops.GEP,
         ),

@@ -39,6 +39,7 @@ class Ops(Enum):
     CONTIGUOUS = auto()
     CONTIGUOUS_BACKWARD = auto()
     DETACH = auto()
+    FUNCTION = auto()
     COPY = auto()
     ALLREDUCE = auto()
     AFTER = auto()
@@ -174,6 +175,13 @@ _ROWS = (
     OpRow(Ops.CONTIGUOUS, 1, Shape.SAME, Typing.SAME, "the same value, stored in row-major order"),
     OpRow(Ops.CONTIGUOUS_BACKWARD, 1, Shape.SAME, Typing.SAME, "its gradient is stored"),
     OpRow(Ops.DETACH, 1, Shape.SAME, Typing.SAME, "no gradient passes"),
+    OpRow(
+        Ops.FUNCTION,
+        (1, None),
+        Shape.SAME,
+        Typing.SAME,
+        "(value, input...): the value; its gradient goes to the inputs by the rule of FunctionArg",
+    ),
     OpRow(Ops.COPY, 1, Shape.SAME, Typing.SAME, "the value on the device named by arg"),
     OpRow(Ops.ALLREDUCE, 1, Shape.SAME, Typing.SAME, "shards combined with op arg on every device"),
     OpRow(

@@ -104,6 +104,7 @@ tensor_spec = Spec(
     | {
         Ops.CONTIGUOUS_BACKWARD,
         Ops.DETACH,
+        Ops.FUNCTION,
         Ops.COPY,
         Ops.ALLREDUCE,
         Ops.AFTER,

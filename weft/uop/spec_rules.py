@@ -14,6 +14,7 @@ from weft.dtype import ConstFloat, DType, dtypes
 from weft.errors import WeftError
 from weft.uop.args import (
     BufferArg,
+    FunctionArg,
     KernelInfo,
     LocalArg,
     ParamArg,
@@ -171,6 +172,7 @@ ARGS: dict[Ops, tuple[str, Callable[[Any], bool]]] = {
     Ops.CAT: ("an axis", lambda arg: _is_int(arg, 0)),
     Ops.GATHER: ("ascending axes", _is_axes),
     Ops.REDUCE_AXIS: ("ReduceArg with ascending axes", _is_reduce),
+    Ops.FUNCTION: ("FunctionArg", lambda arg: isinstance(arg, FunctionArg)),
     Ops.COPY: ("a device or a tuple of devices", _is_device),
     Ops.ALLREDUCE: ("a reduce op", lambda arg: arg in GroupOp.Reduce),
     Ops.RANGE: ("RangeArg", _is_range),

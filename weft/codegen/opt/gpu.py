@@ -158,17 +158,12 @@ def _divisor_near(size: int, most: int) -> int:
 # ------------------------------------------------------------ rows shared by a group
 def _wants_sharing(nest: Nest, body: Body) -> bool:
     """A long reduction of neighbours in memory, or of so few outputs that threads are left."""
-    terms = volume(body.own)
-    if terms < SHARED_TERMS or not any([_is_fixed(axis) for axis in body.own]):
+    axis = _fast_axis(body.items, list(body.own))
+    if axis is None or extent(axis) < SHARED_TERMS:
         return False
-    if any(
-        [
-            axis in other.closers[0].src[0].ranges
-            for other in nest.bodies
-            for axis in body.own
-            if other.is_reduction and other is not body
-        ]
-    ):
+    others = [other for other in nest.bodies if other.is_reduction and other is not body]
+    if any([axis in closer.src[0].ranges for other in others for closer in other.closers]):
+        # another reduction runs inside of this one, once per round
         return False
     along = _fast_axis(body.items, [*body.around, *body.own])
     return along in body.own or volume(nest.outputs) * TERMS_PER_THREAD < FEW_OUTPUTS

@@ -394,9 +394,10 @@ def _pax_records(data: bytes, archive: str) -> Iterator[tuple[bytes, bytes]]:
     position = 0
     while position < len(data):
         space = data.find(b" ", position, position + 8)
-        digits = data[position:space] if space > 0 else b""
-        end = position + int(digits) if digits.isdigit() else 0
-        if not space < end <= len(data):
+        digits = data[position : max(space, 0)]
+        end = position + int(digits) if digits.isdigit() else -1
+        # beyond the space, so that every round gets further
+        if not position < space < end <= len(data):
             raise DataError(f"{archive}: a pax header is damaged")
         key, _, value = data[space + 1 : end].rstrip(b"\n").partition(b"=")
         yield key, value

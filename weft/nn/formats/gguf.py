@@ -50,15 +50,17 @@ _LEAST_TENSOR = 8 + 4 + 4 + 8
 
 
 def gguf_load(fn: Readable) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The values and the tensors of a GGUF file.
+    r"""The values and the tensors of a GGUF file.
 
     A quantised tensor is a lazy float32 expression over its raw blocks: over those on disk for a
     path, over the ones in memory for a Tensor (`gguf_load(Tensor(path).to(None).realize())`).
 
-    >>> import pathlib
-    >>> path = pathlib.Path("model.gguf")
-    >>> if path.exists():
-    ...     values, tensors = gguf_load(path)
+    >>> import struct
+    >>> name = struct.pack("<Q", 1) + b"w"
+    >>> header = b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + name + struct.pack("<IQIQ", 1, 2, 0, 0)
+    >>> values, tensors = gguf_load(header.ljust(64, b"\0") + struct.pack("<2f", 1, 2))
+    >>> tensors["w"].tolist()
+    [1.0, 2.0]
     """
     with open_source(fn) as source:
         reader = _Reader(source)

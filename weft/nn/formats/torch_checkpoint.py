@@ -91,10 +91,12 @@ def torch_load(fn: Readable) -> Any:
     Tensors stay on disk until their values are needed. A file that refers to anything but tensors
     and plain containers is refused; nothing of it is ever run.
 
-    >>> import pathlib
-    >>> path = pathlib.Path("model.pt")
-    >>> if path.exists():
-    ...     state = torch_load(path)
+    >>> import io, pickle, zipfile
+    >>> file = io.BytesIO()
+    >>> with zipfile.ZipFile(file, "w") as archive:
+    ...     archive.writestr("x/data.pkl", pickle.dumps({"epoch": 3}))
+    >>> torch_load(file.getvalue())
+    {'epoch': 3}
     """
     with open_source(fn) as source:
         try:

@@ -1,0 +1,44 @@
+"""Known values and states: what has happened does not happen again, and what was read stays read."""
+
+from __future__ import annotations
+
+from weft import Tensor
+
+
+def test_a_write_that_is_written_down_again_happens_again() -> None:
+    w = Tensor([0]).realize()
+    w.assign(w + 1)
+    z = w * 2
+    w.realize()
+    w.assign(w + 1)
+    assert w.tolist() == [2]
+    assert z.tolist() == [2]
+
+
+def test_readers_of_every_state_of_a_chain() -> None:
+    count = Tensor([0])
+    seen = []
+    for _ in range(6):
+        count.assign(count + 1)
+        seen.append(count * 2)
+    assert [s.item() for s in seen] == [2, 4, 6, 8, 10, 12]
+    assert count.item() == 6
+
+
+def test_readers_of_every_state_from_the_last_to_the_first() -> None:
+    count = Tensor([0])
+    seen = []
+    for _ in range(6):
+        count.assign(count + 1)
+        seen.append(count * 2)
+    assert [s.item() for s in reversed(seen)] == [12, 10, 8, 6, 4, 2]
+
+
+def test_an_older_graph_keeps_the_value_it_had() -> None:
+    w = Tensor([1.0, 2.0])
+    y = w * 2
+    z = y + 1
+    y.realize()
+    w.assign(w + 1).realize()
+    assert (w * 2).tolist() == [4.0, 6.0]
+    assert z.tolist() == [3.0, 5.0]

@@ -1,0 +1,216 @@
+"""Decompositions of matrices: qr, svd, newton_schulz.
+
+In: tensors whose last two axes are matrices. Out: orthogonal and triangular factors.
+Sits above the engine, one of the Tensor families.
+Invariant: everything is a composition of other methods, over any axes before the last two. A step
+reads its number from memory, so that all steps of a size run the same kernels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Self
+
+from weft.dtype import dtypes
+from weft.errors import ArgumentError, DTypeError, ShapeError
+from weft.mixin.dtype import computing_dtype
+from weft.mixin.movement import is_int
+from weft.mixin.resize import ResizeMixin
+
+
+class DecomposeMixin(ResizeMixin):
+    """Methods on matrices."""
+
+    __slots__ = ()
+
+    def newton_schulz(self, steps: int, params: Sequence[float], eps: float = 1e-07) -> Self:
+        """Matrices towards orthogonal ones: `steps` times an odd polynomial of them.
+
+        With params (a, b, c) a step is a*X + b*(X @ X.T) @ X + c*(X @ X.T) @ (X @ X.T) @ X. The
+        matrix is divided by its norm plus `eps` first.
+
+        >>> x = Tensor([[2.0, 0.0], [0.0, 1.0]]).newton_schulz(8, (1.5, -0.5))
+        >>> (x @ x.T).round().tolist()
+        [[1.0, 0.0], [0.0, 1.0]]
+        """
+        self._check_matrices("newton_schulz")
+        if not params:
+            raise ArgumentError("newton_schulz needs at least one coefficient, found none")
+        value = self.cast(computing_dtype(self.dtype))
+        value = value / (value.square().sum((-2, -1), keepdim=True).sqrt() + eps)
+        rows, columns = self.shape[-2:]
+        # the smaller of the two squares
+        tall = is_int(rows) and is_int(columns) and rows > columns
+        value = value.transpose(-2, -1) if tall else value
+        for _ in range(steps):
+            square = value @ value.transpose(-2, -1)
+            term = value
+            total = value * params[0]
+            for factor in params[1:]:
+                term = square @ term
+                total = total + term * factor
+            value = total
+        value = value.transpose(-2, -1) if tall else value
+        return value.cast(self.dtype if dtypes.is_float(self.dtype) else value.dtype)
+
+    def qr(self) -> tuple[Self, Self]:
+        """Matrices as Q @ R: Q is square and orthogonal, R has zeros below its diagonal.
+
+        >>> q, r = Tensor([[3.0, 1.0], [4.0, 2.0]]).qr()
+        >>> (q @ r).round().tolist()
+        [[3.0, 1.0], [4.0, 2.0]]
+        """
+        rows, columns = self._check_matrices("qr")
+        value = self.cast(computing_dtype(self.dtype))
+        batch = value.shape[:-2]
+        ones = self.eye(rows, dtype=value.dtype).expand((*batch, rows, rows))
+        # what turns the matrix into R turns the unit matrix into the transpose of Q
+        both = value.cat(ones, dim=-1).contiguous()
+        numbers = self._iota(max(1, rows)).contiguous()
+        for step in range(min(rows - 1, columns)):
+            both = both._reflected(numbers._slice(0, step, step + 1))
+        first, second = both.split([columns, rows], dim=-1)
+        below = self._iota(rows).unsqueeze(1).gt(self._iota(columns))
+        triangle = below.where(first._constant(0), first)
+        return second.transpose(-2, -1).cast(self._factor_dtype()), triangle.cast(
+            self._factor_dtype()
+        )
+
+    def _reflected(self, step: Self) -> Self:
+        """A Householder reflection that puts zeros below element (step, step) of matrices."""
+        rows = self.shape[-2]
+        places = self._iota(rows)
+        column = self._take({self.ndim - 1: step}).squeeze(-1)
+        column = places.ge(step).where(column, column._constant(0))
+        here = places.eq(step)
+        # divided by its greatest element, so that its squares neither overflow nor vanish
+        greatest = column.abs().max(-1, keepdim=True)
+        scaled = column / greatest.eq(0).where(greatest._constant(1), greatest)
+        squares = scaled.square().sum(-1, keepdim=True)
+        own = here.where(scaled, scaled._constant(0)).sum(-1, keepdim=True)
+        is_zero = squares.eq(0)
+        length = is_zero.where(squares._constant(1), squares).sqrt()
+        length = own.lt(0).where(-length, length)
+        mirror = here.where(scaled + length, scaled)
+        # |mirror|^2 / 2; of nothing but zeros nothing is reflected
+        half = is_zero.where(squares._constant(1), squares + own * length)
+        mirror = is_zero.where(mirror._constant(0), mirror).contiguous()
+        factors = (mirror.unsqueeze(-1) * self).sum(-2, keepdim=True)
+        change = mirror.unsqueeze(-1) * (factors / half.unsqueeze(-1)).contiguous()
+        return (self - change).contiguous()
+
+    def svd(self, full_matrices: bool = True) -> tuple[Self, Self, Self]:
+        """Matrices as U @ diag(S) @ V: U and V are orthogonal, S is not negative and descends.
+
+        With `full_matrices` U and V are square, else as small as they can be.
+
+        >>> u, s, v = Tensor([[3.0, 0.0], [0.0, -4.0]]).svd()
+        >>> s.tolist()
+        [4.0, 3.0]
+        """
+        rows, columns = self._check_matrices("svd")
+        if rows < columns:
+            u, s, v = self.transpose(-2, -1).svd(full_matrices)
+            return v.transpose(-2, -1), s, u.transpose(-2, -1)
+        value = self.cast(computing_dtype(self.dtype))
+        batch = self.shape[:-2]
+        if columns == 0 or rows == 0:
+            left = self.eye(rows, rows if full_matrices else 0, dtype=value.dtype)
+            nothing = self.zeros(*batch, 0, dtype=value.dtype)
+            return (
+                left.expand((*batch, *left.shape)),
+                nothing,
+                self.zeros(*batch, 0, 0, dtype=value.dtype),
+            )
+        q, r = value.qr()
+        turned, right = r._slice(r.ndim - 2, 0, columns)._orthogonal_columns()
+        lengths = turned._column_lengths()
+        s, order = lengths.sort(-1, descending=True)
+        order = order.unsqueeze(-2).expand(turned.shape).contiguous()
+        turned, right = turned.gather(-1, order), right.gather(-1, order)
+        # orthogonal columns, and where a length is 0 whatever completes them
+        inner, sides = turned.contiguous().qr()
+        signs = sides.diagonal(dim1=-2, dim2=-1).lt(0).where(-1.0, 1.0).cast(value.dtype)
+        inner = inner * signs.unsqueeze(-2)
+        head, tail = q.split([columns, rows - columns], dim=-1)
+        left = head @ inner
+        if full_matrices and rows > columns:
+            left = left.cat(tail, dim=-1)
+        dtype = self._factor_dtype()
+        return left.cast(dtype), s.cast(dtype), right.transpose(-2, -1).cast(dtype)
+
+    def _column_lengths(self) -> Self:
+        """The Euclidean norms of columns, without overflow."""
+        greatest = self.abs().max(-2, keepdim=True)
+        safe = greatest.eq(0).where(greatest._constant(1), greatest)
+        return ((self / safe).square().sum(-2, keepdim=True).sqrt() * greatest).squeeze(-2)
+
+    def _orthogonal_columns(self) -> tuple[Self, Self]:
+        """Square matrices times rotations that make their columns orthogonal; and the rotations.
+
+        One-sided Jacobi: columns are paired as players of a tournament, each round turns all pairs
+        at once, and after size-1 rounds everybody has met everybody.
+        """
+        size = self.shape[-1]
+        even = size + size % 2
+        ones = self.eye(size, dtype=self.dtype).expand(self.shape)
+        table = self.cat(ones, dim=-2)
+        if even != size:
+            grow = [(0, 0)] * (self.ndim - 1) + [(0, 1)]
+            table = table._pad_zeros(grow)
+        table = table.contiguous()
+        for _ in range(_sweeps(even, self.dtype) * max(1, even - 1)):
+            table = table._played_round(size)
+        table = table._slice(table.ndim - 1, 0, size)
+        first, second = table.split([size, size], dim=-2)
+        return first, second
+
+    def _played_round(self, size: int) -> Self:
+        """Column i of the first half meets column i of the second; then all but one move on."""
+        axis = self.ndim - 1
+        half = self.shape[-1] // 2
+        left, right = self.split([half, half], dim=axis)
+        cosine, sine = _rotation(left._slice(axis - 1, 0, size), right._slice(axis - 1, 0, size))
+        new_left = left * cosine - right * sine
+        new_right = left * sine + right * cosine
+        if half == 1:
+            return new_left.cat(new_right, dim=axis).contiguous()
+        first = new_left._slice(axis, 0, 1)
+        stay = new_left._slice(axis, 1, half - 1)
+        down = new_left._slice(axis, half - 1, half)
+        up = new_right._slice(axis, 0, 1)
+        rest = new_right._slice(axis, 1, half)
+        return first.cat(up, stay, rest, down, dim=axis).contiguous()
+
+    def _factor_dtype(self) -> Any:
+        return self.dtype if dtypes.is_float(self.dtype) else computing_dtype(self.dtype)
+
+    def _check_matrices(self, name: str) -> tuple[Any, Any]:
+        if self.ndim < 2:
+            raise ShapeError(f"{name} takes matrices, found shape {self.shape}")
+        if not all(is_int(size) for size in self.shape):
+            raise ShapeError(f"{name} takes known sizes, found {self.shape}")
+        if self.dtype is dtypes.bool:
+            raise DTypeError(f"{name} takes numbers, found {self.dtype}")
+        return self.shape[-2], self.shape[-1]
+
+
+def _rotation(left: Any, right: Any) -> tuple[Any, Any]:
+    """Cosine and sine of the angle that makes two columns orthogonal."""
+    a = left.square().sum(-2, keepdim=True)
+    b = right.square().sum(-2, keepdim=True)
+    c = (left * right).sum(-2, keepdim=True)
+    # already orthogonal, as exactly as their lengths are known
+    done = c.abs().le((a * b).sqrt() * 1e-30)
+    zeta = (b - a) / done.where(c._constant(1), c * 2)
+    tangent = zeta.lt(0).where(-1.0, 1.0) / (zeta.abs() + (zeta * zeta + 1).sqrt())
+    tangent = done.where(tangent._constant(0), tangent.cast(left.dtype))
+    cosine = (tangent * tangent + 1).rsqrt().contiguous()
+    return cosine, (cosine * tangent).contiguous()
+
+
+def _sweeps(size: int, dtype: Any) -> int:
+    """How often all pairs must meet: convergence is quadratic, and slower to begin for many."""
+    base = 6 if dtype.itemsize <= 4 else 8
+    return base + max(0, math.ceil(math.log2(max(2, size))) - 2)

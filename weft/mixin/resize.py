@@ -1,0 +1,158 @@
+"""Resizing: interpolate, in all modes.
+
+In: tensors whose last axes are space, and the new sizes of those axes. Out: tensors of that size.
+Sits above the engine, one of the Tensor families.
+Invariant: axes are resized one after another, and each reads only the few elements that it weighs.
+Where an output falls in the input is a fraction of ints, so places are exact and only weights are
+rounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+from weft.dtype import dtypes
+from weft.errors import ArgumentError, ShapeError
+from weft.helpers import ceildiv
+from weft.mixin.dtype import computing_dtype
+from weft.mixin.loss import LossMixin
+from weft.mixin.movement import is_int
+
+# modes by what they do along an axis, and of how many axes they are; None: of any
+_MODES: dict[str, tuple[str, int | None]] = {
+    "nearest": ("nearest", None),
+    "nearest-exact": ("nearest-exact", None),
+    "linear": ("linear", None),
+    "bilinear": ("linear", 2),
+    "trilinear": ("linear", 3),
+    "cubic": ("cubic", None),
+    "bicubic": ("cubic", 2),
+    "area": ("area", None),
+}
+# the slope of the cubic kernel, as image libraries and PyTorch have it
+_CUBIC = -0.75
+
+
+class ResizeMixin(LossMixin):
+    """Methods over `_take`, which gathers along axes."""
+
+    __slots__ = ()
+
+    def interpolate(
+        self, size: int | Sequence[int], mode: str = "linear", align_corners: bool = False
+    ) -> Self:
+        """The last axes resized, with values between the elements.
+
+        `mode` is "nearest", "nearest-exact", "linear" (also "bilinear", "trilinear"), "cubic" (also
+        "bicubic") or "area". With `align_corners` the corner elements stay at the corners.
+
+        >>> Tensor([[1.0, 3.0]]).interpolate((4,)).tolist()
+        [[1.0, 1.5, 2.5, 3.0]]
+        """
+        sizes = (size,) if isinstance(size, int) else tuple(size)
+        kind = self._checked_resize(sizes, mode, align_corners)
+        first = self.ndim - len(sizes)
+        value = self
+        if kind in ("linear", "cubic", "area"):
+            value = self.cast(computing_dtype(self.dtype))
+        for axis, new in enumerate(sizes, first):
+            if kind.startswith("nearest"):
+                value = value._resized_nearest(axis, new, kind == "nearest-exact")
+            elif kind == "area":
+                value = value._resized_area(axis, new)
+            else:
+                value = value._resized(axis, new, kind, align_corners)
+        if value.dtype is self.dtype or dtypes.is_float(self.dtype):
+            return value.cast(self.dtype)
+        return value.round().cast(self.dtype)
+
+    def _checked_resize(self, sizes: Sequence[Any], mode: str, align_corners: bool) -> str:
+        if mode not in _MODES:
+            named = ", ".join(f'"{name}"' for name in _MODES)
+            raise ArgumentError(f"interpolate has the modes {named}, found {mode!r}")
+        kind, axes = _MODES[mode]
+        if axes is not None and len(sizes) != axes:
+            raise ArgumentError(
+                f"interpolate with mode {mode!r} resizes {axes} axes, found the sizes {sizes}"
+            )
+        if align_corners and kind not in ("linear", "cubic"):
+            raise ArgumentError(f"interpolate with mode {mode!r} has no align_corners")
+        old = self.shape[self.ndim - len(sizes) :] if len(sizes) <= self.ndim else ()
+        if not sizes or len(old) != len(sizes):
+            raise ShapeError(f"interpolate of shape {self.shape} to the sizes {tuple(sizes)}")
+        if not all(is_int(part) and part > 0 for part in (*sizes, *old)):
+            raise ShapeError(
+                f"interpolate takes sizes of at least 1, found {tuple(old)} to {tuple(sizes)}"
+            )
+        return kind
+
+    # ------------------------------------------------------------ one axis
+    def _resized_nearest(self, axis: int, new: int, centred: bool) -> Self:
+        """The element under each place, of its start or of its centre."""
+        old = self.shape[axis]
+        if new == old:
+            return self
+        places = self._iota(new)
+        wide = places.cast(dtypes.int64) if 2 * old * new > dtypes.default_int.max else places
+        index = ((wide * 2 + 1) * old) // (2 * new) if centred else (wide * old) // new
+        return self._take({axis: index.cast(dtypes.default_int)})
+
+    def _resized_area(self, axis: int, new: int) -> Self:
+        """The mean of all elements that each place covers."""
+        old = self.shape[axis]
+        if new == old:
+            return self
+        places = self._iota(new).cast(dtypes.int64)
+        start = (places * old) // new
+        stop = ((places + 1) * old + new - 1) // new
+        most = ceildiv(old, new) + 1
+        index = start.unsqueeze(1) + self._iota(min(most, old))
+        inside = index.lt(stop.unsqueeze(1))
+        # what is beyond is read at no place, which gives 0
+        window = self._take({axis: inside.where(index, old)})
+        count = (stop - start).cast(self.dtype)
+        shape = [new if i == axis else 1 for i in range(self.ndim)]
+        return window.sum(axis + 1) / count.reshape(shape)
+
+    def _resized(self, axis: int, new: int, kind: str, align_corners: bool) -> Self:
+        """A weighted sum of the neighbours of each place, linear or cubic."""
+        old = self.shape[axis]
+        if new == old:
+            return self
+        low, fraction = self._low_neighbours(old, new, align_corners, kind == "linear")
+        fraction = fraction.cast(self.dtype)
+        shape = [new if i == axis else 1 for i in range(self.ndim)]
+        if kind == "linear":
+            weights = {0: 1 - fraction, 1: fraction}
+        else:
+            weights = {step: _cubic_weight(fraction - step) for step in (-1, 0, 1, 2)}
+        total: Self | None = None
+        for step, weight in weights.items():
+            index = (low + step).clip(0, old - 1).cast(dtypes.default_int)
+            term = self._take({axis: index}) * weight.reshape(shape)
+            total = term if total is None else total + term
+        assert total is not None
+        return total
+
+    def _low_neighbours(
+        self, old: int, new: int, align_corners: bool, clipped: bool
+    ) -> tuple[Self, Self]:
+        """The element before each place, and how far the place is behind it, from 0 to 1."""
+        places = self._iota(new).cast(dtypes.int64)
+        if align_corners:
+            top, bottom = places * (old - 1), max(1, new - 1)
+        else:
+            # the centre of place i: (i + 1/2) * old / new - 1/2
+            top, bottom = (places * 2 + 1) * old - new, 2 * new
+        if clipped:
+            top = top.maximum(0)
+        return top // bottom, (top % bottom).cast(dtypes.float64) / bottom
+
+
+def _cubic_weight(distance: Any) -> Any:
+    """The cubic kernel of an element at a distance of up to 2 elements."""
+    x = distance.abs()
+    near = ((_CUBIC + 2) * x - (_CUBIC + 3)) * x * x + 1
+    far = ((x - 5) * x + 8) * x * _CUBIC - 4 * _CUBIC
+    return x.le(1).where(near, far)

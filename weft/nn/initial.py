@@ -1,0 +1,62 @@
+"""Initial values of parameters, as PyTorch's layers draw them.
+
+In: shapes. Out: Tensors that nobody has computed yet: a model whose weights are loaded next never
+draws its random numbers. Sits under the layers.
+Invariant: every parameter is one storage of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from weft.dtype import DType
+from weft.tensor import Tensor
+
+
+def uniform(*shape: int, bound: float, dtype: DType | str | None = None) -> Tensor:
+    """Between -bound and bound, all equally likely.
+
+    >>> uniform(2, 3, bound=0.1).shape
+    (2, 3)
+    """
+    made: Tensor = Tensor.uniform(*shape, low=-bound, high=bound, dtype=dtype, contiguous=False)
+    # one kernel that stores the final numbers, and nobody computes them twice
+    return made.contiguous()
+
+
+def fan_in_uniform(*shape: int, fan_in: int) -> Tensor:
+    """What linear layers and convolutions start with: at most one over the root of the inputs.
+
+    >>> fan_in_uniform(4, 100, fan_in=100).abs().max().item() <= 0.1
+    True
+    """
+    return uniform(*shape, bound=1 / math.sqrt(fan_in) if fan_in > 0 else 0.0)
+
+
+def glorot_uniform(rows: int, columns: int) -> Tensor:
+    """As Glorot and Bengio (2010) have it: attention's projections start with it.
+
+    >>> glorot_uniform(4, 100).shape
+    (4, 100)
+    """
+    return uniform(rows, columns, bound=math.sqrt(6 / (rows + columns)))
+
+
+def normal(*shape: int) -> Tensor:
+    """Of the normal distribution with mean 0 and standard deviation 1.
+
+    >>> normal(2, 3).shape
+    (2, 3)
+    """
+    return Tensor.randn(*shape)
+
+
+def buffer(made: Any) -> Tensor:
+    """A part of a layer's state that is not trained.
+
+    >>> buffer(Tensor.zeros(2)).requires_grad
+    False
+    """
+    tensor: Tensor = made
+    return tensor.requires_grad_(False)

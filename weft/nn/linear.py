@@ -1,0 +1,99 @@
+"""Layers that multiply, look up, drop or chain: Linear, Embedding, Dropout, Sequential.
+
+In: Tensors of features or of indices. Out: Tensors. Sits above the initial values.
+Invariant: names and shapes of parameters are PyTorch's, so its state dicts load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft.dtype import dtypes
+from weft.errors import ArgumentError, DTypeError
+from weft.nn.amp import computing
+from weft.nn.initial import fan_in_uniform, normal
+from weft.tensor import Tensor
+
+
+class Linear:
+    """x @ weight.T + bias, over the last axis.
+
+    >>> Linear(3, 4)(Tensor.ones(2, 3)).shape
+    (2, 4)
+    """
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
+        self.in_features = in_features
+        self.out_features = out_features
+        self.weight = fan_in_uniform(out_features, in_features, fan_in=in_features)
+        self.bias = fan_in_uniform(out_features, fan_in=in_features) if bias else None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        values, weight, bias = computing(x, self.weight, self.bias)
+        product: Tensor = values.linear(weight.transpose(), bias)
+        return product
+
+
+class Embedding:
+    """The rows of a table that indices name; the row `padding_idx` starts as 0 and is not trained.
+
+    >>> Embedding(10, 4)(Tensor([[1, 2, 3]])).shape
+    (1, 3, 4)
+    """
+
+    def __init__(
+        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None
+    ) -> None:
+        if padding_idx is not None:
+            if not -num_embeddings <= padding_idx < num_embeddings:
+                raise ArgumentError(
+                    f"an Embedding of {num_embeddings} rows has padding_idx {padding_idx}; it must "
+                    "be one of them"
+                )
+            padding_idx %= num_embeddings
+        self.num_embeddings = num_embeddings
+        self.embedding_dim = embedding_dim
+        self.padding_idx = padding_idx
+        self.weight = normal(num_embeddings, embedding_dim)
+        if padding_idx is not None:
+            padded = Tensor.arange(num_embeddings).reshape(-1, 1).eq(padding_idx)
+            self.weight = padded.where(0.0, self.weight).contiguous()
+
+    def __call__(self, idx: Tensor) -> Tensor:
+        if not dtypes.is_int(idx.dtype):
+            raise DTypeError(f"an Embedding takes indices that are ints, found {idx.dtype}")
+        rows: Tensor = self.weight[idx]
+        if self.padding_idx is None:
+            return rows
+        return idx.eq(self.padding_idx).unsqueeze(-1).where(rows.detach(), rows)
+
+
+class Dropout:
+    """While training, each element is zero with probability p and else divided by 1 - p.
+
+    >>> Dropout(0.5)(Tensor([1.0, 2.0])).tolist()
+    [1.0, 2.0]
+    """
+
+    def __init__(self, p: float = 0.5) -> None:
+        if not 0 <= p <= 1:
+            raise ArgumentError(f"Dropout has a probability from 0 to 1, found {p}")
+        self.p = p
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x.dropout(self.p)
+
+
+class Sequential(list[Callable[[Any], Any]]):
+    """Layers and functions one after another; a list, so its state is named "0.weight" and so on.
+
+    >>> Sequential(Linear(3, 4), Tensor.relu, Linear(4, 2))(Tensor.ones(1, 3)).shape
+    (1, 2)
+    """
+
+    def __init__(self, *layers: Callable[[Any], Any]) -> None:
+        super().__init__(layers)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x.sequential(self)

@@ -1,0 +1,213 @@
+"""CUDA C, as NVRTC takes it without any header.
+
+In: a linear program. Out: `extern "C" __global__ void name(buffers by slot, variables)`. One of the
+languages on top of `groups.py`.
+Invariant: what rounds does so as on every device: nothing is flushed, divisions and roots are those
+of IEEE (NVRTC's defaults), and only products and sums that may be fused are left to the compiler.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from weft.dtype import DType, dtypes
+from weft.renderer.base import Target, program_variables
+from weft.renderer.cstyle import Template, strip
+from weft.renderer.groups import GroupStyle, group_sizes, is_written
+from weft.uop.node import UOp
+from weft.uop.opset import Ops
+
+SM_90 = Target(
+    name="sm_90",
+    cores=132,
+    vector_bytes=16,
+    vector_registers=64,
+    has_fma=True,
+    l1=256 << 10,
+    l2=50 << 20,
+    l3=50 << 20,
+    has_local=True,
+    max_buffers=256,  # 4 KiB of arguments, and room for variables
+    index_dtype=dtypes.int32,
+    has_half_conversion=True,
+    group_threads=1024,
+    group_limits=(1024, 1024, 64),
+    grid_limits=((1 << 31) - 1, 65535, 65535),
+    shared_bytes=48 << 10,  # what needs no permission
+    warp_size=32,
+)
+
+_HALF = dtypes.float16
+# the bits of a half are moved by instructions, since NVRTC has the type in a header only
+_HALF_TO_FLOAT = (
+    "static __device__ __forceinline__ float half_to_float(unsigned short x) "
+    '{ float y; asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x)); return y; }'
+)
+_FLOAT_TO_HALF = (
+    "static __device__ __forceinline__ unsigned short float_to_half(float x) "
+    '{ unsigned short y; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x)); return y; }'
+)
+# A buffer may be a part of another one and begin anywhere, so alignment is asked at run time; all
+# threads of a warp agree on the answer.
+_LOAD_LANES = """template <typename V, typename T>
+static __device__ __forceinline__ V load_lanes(const T* p) {
+  if (((unsigned long long)p & (alignof(V) - 1)) == 0) return *(const V*)p;
+  V v;
+  for (unsigned k = 0; k < sizeof(v.lane) / sizeof(T); k++) v.lane[k] = p[k];
+  return v;
+}"""
+_STORE_LANES = """template <typename V, typename T>
+static __device__ __forceinline__ void store_lanes(T* p, V v) {
+  if (((unsigned long long)p & (alignof(V) - 1)) == 0) { *(V*)p = v; return; }
+  for (unsigned k = 0; k < sizeof(v.lane) / sizeof(T); k++) p[k] = v.lane[k];
+}"""
+
+
+def _call(name: str) -> Template:
+    """A function of CUDA's library, with the suffix f for float."""
+
+    def write(operands: tuple[str, ...], dtype: DType) -> str:
+        suffix = "f" if dtype is dtypes.float32 else ""
+        return f"{name}{suffix}({', '.join(map(strip, operands))})"
+
+    return write
+
+
+class CUDARenderer(GroupStyle):
+    """CUDA C for NVRTC."""
+
+    name = "cuda"
+    suffix = "cu"
+    type_names = {
+        dtypes.bool: "bool",
+        dtypes.int8: "signed char",
+        dtypes.uint8: "unsigned char",
+        dtypes.int16: "short",
+        dtypes.uint16: "unsigned short",
+        dtypes.int32: "int",
+        dtypes.uint32: "unsigned int",
+        dtypes.int64: "long long",
+        dtypes.uint64: "unsigned long long",
+        dtypes.float32: "float",
+        dtypes.float64: "double",
+    }
+    group_index = "blockIdx.{axis}"
+    thread_index = "threadIdx.{axis}"
+
+    def __init__(self, target: Target | None = None) -> None:
+        super().__init__(target or SM_90)
+        self.native_dtypes = frozenset((*self.type_names, _HALF))
+
+    def function_templates(self) -> dict[Ops, Template]:
+        names = {Ops.SQRT: "sqrt", Ops.TRUNC: "trunc", Ops.MULACC: "fma", Ops.EXP2: "exp2"}
+        names |= {Ops.LOG2: "log2", Ops.SIN: "sin", Ops.POW: "pow"}
+        return {op: _call(name) for op, name in names.items()}
+
+    def head(self, name: str, uops: Sequence[UOp], params: Sequence[UOp]) -> list[str]:
+        lines = self.helpers(uops)
+        arguments = []
+        for param in params:
+            const = "" if is_written(uops, param) else "const "
+            arguments.append(f"{const}{self.type(param.dtype)}* data{param.arg.slot}")
+        for variable in program_variables(uops):
+            arguments.append(f"const {self.type(variable.dtype)} {variable.arg.name}")
+        x, y, z = group_sizes(uops)
+        bounds = f"__launch_bounds__({x * y * z})"
+        return [*lines, f'extern "C" __global__ void {bounds} {name}({", ".join(arguments)}) {{']
+
+    def helpers(self, uops: Sequence[UOp]) -> list[str]:
+        """Vector types and functions that the program uses."""
+        lines = []
+        for name, dtype in sorted({self.type(u.dtype): u.dtype for u in uops}.items()):
+            if dtype.count > 1:
+                size = dtype.count * dtype.scalar().itemsize
+                align = min(16, size & -size)
+                element = self.type(dtype.scalar())
+                lines.append(
+                    f"struct __align__({align}) {name} {{ {element} lane[{dtype.count}]; }};"
+                )
+        if any([u.op is Ops.CAST and u.src[0].dtype.scalar() is _HALF for u in uops]):
+            lines.append(_HALF_TO_FLOAT)
+        if any([u.op is Ops.CAST and u.dtype.scalar() is _HALF for u in uops]):
+            lines.append(_FLOAT_TO_HALF)
+        accesses = [u for u in uops if u.op in (Ops.LOAD, Ops.STORE) and _is_straight(u)]
+        if any([u.op is Ops.LOAD for u in accesses]):
+            lines.append(_LOAD_LANES)
+        if any([u.op is Ops.STORE for u in accesses]):
+            lines.append(_STORE_LANES)
+        return lines
+
+    def type(self, dtype: DType) -> str:
+        return "void" if dtype is dtypes.void else super().type(dtype)
+
+    def float_literal(self, value: float, dtype: DType) -> str:
+        if math.isfinite(value):
+            return super().float_literal(value, dtype)
+        sign = "-" if value < 0 else ""
+        if dtype is dtypes.float64:
+            bits = "0x7ff8000000000000ll" if math.isnan(value) else "0x7ff0000000000000ll"
+            return f"({sign}__longlong_as_double({bits}))"
+        bits = "0x7fc00000" if math.isnan(value) else "0x7f800000"
+        return f"({sign}__int_as_float({bits}))"
+
+    def reinterpret(self, text: str, source: DType, target: DType) -> str:
+        text = strip(text)
+        if source is dtypes.float32:
+            function = "__float_as_int" if target.kind == "int" else "__float_as_uint"
+            return f"{function}({text})"
+        if target is dtypes.float32:
+            return f"{'__int_as_float' if source.kind == 'int' else '__uint_as_float'}({text})"
+        if source is dtypes.float64:
+            return f"({self.type(target)})__double_as_longlong({text})"
+        if target is dtypes.float64:
+            return f"__longlong_as_double((long long)({text}))"
+        return f"({self.type(target)})({text})"
+
+    def convert(self, text: str, source: DType, target: DType) -> str:
+        if source is _HALF:
+            return f"half_to_float({strip(text)})"
+        if target is _HALF:
+            return f"float_to_half({strip(text)})"
+        return super().convert(text, source, target)
+
+    def own_form(self, uop: UOp, operands: tuple[str, ...]) -> str | None:
+        """These round where they stand: the compiler fuses no intrinsic with its neighbours."""
+        names = {Ops.ADD: "add", Ops.MUL: "mul"}
+        if uop.tag != "exact" or uop.op not in names or uop.dtype.kind != "float":
+            return None
+        letter = "f" if uop.dtype.scalar() is dtypes.float32 else "d"
+        return f"__{letter}{names[uop.op]}_rn({', '.join(map(strip, operands))})"
+
+    # ------------------------------------------------------------ memory and lanes
+    def barrier(self) -> str:
+        return "__syncthreads();"
+
+    def local_memory(self, memory: UOp, name: str) -> str:
+        where = "__shared__ __align__(16) " if memory.arg.memory == "shared" else ""
+        return f"{where}{self.type(memory.dtype)} {name}[{memory.arg.size}];"
+
+    def vector(self, dtype: DType, lanes: Sequence[str]) -> str:
+        if dtype.kind == "bool":
+            # C++ takes no int for a bool in braces, and that is what `a & b` is
+            lanes = [f"bool({lane})" if set(lane) & set("&|^") else lane for lane in lanes]
+        return f"{self.type(dtype)}{{{', '.join(lanes)}}}"
+
+    def lane(self, name: str, lane: int) -> str:
+        return f"{name}.lane[{lane}]"
+
+    def vector_load(self, name: str, dtype: DType, memory: UOp, base: str, idx: str) -> list[str]:
+        kind = self.type(dtype)
+        return [self.declare(dtype, name, f"load_lanes<{kind}>({base} + {idx})")]
+
+    def vector_store(self, name: str, dtype: DType, memory: UOp, base: str, idx: str) -> list[str]:
+        return [f"store_lanes({base} + {idx}, {name});"]
+
+
+def _is_straight(uop: UOp) -> bool:
+    """Whether a LOAD or STORE is of several neighbours, all valid."""
+    dtype = uop.dtype if uop.op is Ops.LOAD else uop.src[1].dtype
+    place = uop.src[0]
+    if dtype.count == 1 or place.op is not Ops.INDEX:
+        return False
+    return len(place.src) == 2 and place.src[1].dtype.count == 1
