@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from weft import Tensor, dtypes
+from weft import Tensor, dtypes, function
 from weft.dtype import DType
 from weft.errors import ArgumentError, DTypeError, ShapeError
 from weft.gradient import (
@@ -198,6 +198,11 @@ def op(op: Ops) -> Function:
     return lambda x, *others: x.alu(op, *others)
 
 
+@function(grad_fxn=lambda gradient, x: gradient * x.square() * 3)
+def _cubed(x: Tensor) -> Tensor:
+    return x * x * x
+
+
 RULES: dict[str, tuple[Function, tuple[Array, ...]]] = {
     "ADD": (op(Ops.ADD), (values(2, 3), values(2, 3, seed=1))),
     "MUL": (op(Ops.MUL), (values(2, 3), values(2, 3, seed=1))),
@@ -228,6 +233,7 @@ RULES: dict[str, tuple[Function, tuple[Array, ...]]] = {
     "prod of several axes": (lambda x: x.prod((0, 2)), (values(3, 2, 2),)),
     "CONTIGUOUS": (lambda x: x.square().contiguous() * x, (values(3),)),
     "CONTIGUOUS_BACKWARD": (lambda x: x.square().contiguous_backward() * x, (values(3),)),
+    "FUNCTION": (lambda x: _cubed(x) * x, (values(3),)),
     "COPY": (lambda x: x.square().to("PYTHON").to("CPU") * x, (values(3),)),
 }
 

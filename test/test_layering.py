@@ -42,6 +42,7 @@ mixin.reduce
 mixin.padding
 mixin.rearrange
 uop.node
+uop.reproduce
 uop.trace
 uop.resolve
 uop.pattern
@@ -51,6 +52,7 @@ uop.rewrite
 uop.text
 uop.spec_rules
 uop.spec
+uop.prove
 uop.rules.*
 uop.ops
 uop.symbolic

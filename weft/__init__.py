@@ -7,6 +7,7 @@ the applications. Invariant: importing it loads neither llvmlite nor numpy.
 from weft.device import Device
 from weft.dtype import dtypes
 from weft.engine.jit import TinyJit, jit
+from weft.function import function
 from weft.helpers import GlobalCounters, fetch
 from weft.knobs import Context, getenv
 from weft.tensor import Tensor
@@ -23,6 +24,7 @@ __all__ = [
     "Variable",
     "dtypes",
     "fetch",
+    "function",
     "getenv",
     "jit",
 ]

@@ -433,15 +433,13 @@ class Tensor(ValuesMixin, metaclass=_TensorType):
         return self.replace(self.to(device))
 
     def replace(self, x: Tensor) -> Self:
-        """This tensor made another name of x, which must have its shape and dtype.
+        """This tensor made another name of x, which must have its shape.
 
         >>> Tensor([1, 2]).replace(Tensor([3, 4])).tolist()
         [3, 4]
         """
-        if x.shape != self.shape or x.dtype is not self.dtype:
-            raise ShapeError(
-                f"replace needs shape {self.shape} and {self.dtype}, found {x.shape} and {x.dtype}"
-            )
+        if x.shape != self.shape:
+            raise ShapeError(f"replace needs a tensor of shape {self.shape}, found {x.shape}")
         self._cell, self._moves, self._source = x._cell, x._moves, None
         return self
 
@@ -646,6 +644,7 @@ class Tensor(ValuesMixin, metaclass=_TensorType):
         STOREs that end their ranges. `grad_fxn(gradient, kernel)` gives a gradient (or None) for
         each of `kernel.src`, the tensors' nodes; without it the kernel's own gradient is taken.
 
+        >>> from weft import UOp
         >>> def double(target, source):
         ...     i = UOp.range(source.size, 0)
         ...     return target.index(i).store(source.index(i).load() * 2, i).sink()
@@ -665,7 +664,7 @@ class Tensor(ValuesMixin, metaclass=_TensorType):
             values.append(stored._mop(Ops.RESHAPE, (prod(stored.shape),)))
         inputs = tuple([tensor.uop for tensor in tensors])
         result = list(tensors)
-        for slot, state in run_kernel(kernel, values).items():
+        for slot, state in run_kernel(kernel, values, as_event).items():
             tensor = tensors[slot]
             tensor._cell.overwrite(state._mop(Ops.RESHAPE, tensor._cell.value.shape))
             if grad_fxn is not None:

@@ -84,8 +84,10 @@ class Input:
             return generator.random(self.shape) < 0.5
         size = int(np.prod(self.shape))
         if target in FLOATS:
-            # no two closer than a share of the domain, and none at its middle: no ties, no kinks
-            steps = (np.arange(size) + 0.37) / max(1, size)
+            # no two closer than a share of the domain, none at its middle, and other ones for
+            # another input: no ties, no kinks
+            phase = 0.1 + 0.25 * ((seed * 0.618033988749895) % 1)
+            steps = (np.arange(size) + phase + 0.09 * generator.random(size)) / max(1, size)
             spread = self.low + generator.permutation(steps) * (self.high - self.low)
             return spread.reshape(self.shape).astype(numpy_type(target))
         low = 0 if target.startswith("uint") else int(np.ceil(self.low))

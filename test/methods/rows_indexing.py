@@ -245,8 +245,10 @@ def _placed(function: Function) -> Function:
     return call
 
 
+PLACED = {"index": "the second tensor", "src": "the third tensor"}
+
 GATHER_SCATTER = (
-    Row("gather", _gather, GATHERS, ALL, call=_placed(Tensor.gather)),
+    Row("gather", _gather, GATHERS, ALL, call=_placed(Tensor.gather), elsewhere=PLACED),
     Row(
         "scatter",
         _scatter,
@@ -295,6 +297,7 @@ GATHER_SCATTER = (
             ),
             (*FLOATS, "int32", "int64"),
             call=_placed(Tensor.scatter_reduce),
+            elsewhere=PLACED,
         )
         for reduce in ("sum", "prod", "mean", "amax", "amin")
     ],

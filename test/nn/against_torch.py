@@ -89,6 +89,8 @@ def compare(layer: Any, reference: Any, arrays: list[Any], dtype: str, **options
         expected = expected + (b * torch.tensor(weights)).sum()
     loss.backward()
     expected.backward()
+    gradients = [t.grad for t in [*ours, *state.values()] if t.grad is not None]
+    Tensor.realize(*found, *gradients)
     for number, (a, b) in enumerate(zip(found, wanted, strict=True)):
         close(a, b, f"result {number}")
     for number, (a, b) in enumerate(zip(ours, theirs, strict=True)):

@@ -3,8 +3,8 @@
 In: a kernel of one thread whose shared memory is filled by all threads of its group. Out: the same
 kernel with a BARRIER between each fill and what reads it, and in a loop one before the fill too,
 because the round before may still be reading. Sits after bind_axes.
-Invariant: all threads of a group reach the same barriers: no loop around one has a size that
-differs between them.
+Invariant: all threads of a group reach the same barriers. Shared memory depends on no axis that
+they run differently (bind_axes refuses it), so no loop around a fill has a size that differs.
 
     AFTER(LOCAL, STORE(LOCAL[lidx0], x[k, lidx0])) in a loop over k
     -> AFTER(LOCAL, BARRIER(STORE(AFTER(LOCAL, BARRIER(k))[lidx0], x[k, lidx0])))
@@ -12,17 +12,19 @@ differs between them.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from weft.dtype import dtypes
-from weft.errors import CompileError
+from weft.renderer.base import Target
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
 
-def add_barriers(sink: UOp) -> UOp:
+def add_barriers(sink: UOp, target: Target) -> UOp:
     """Fills at one level that do not wait for each other share their barriers."""
     order = sink.toposort()
     if not any([_is_thread_index(node) for node in order]):
-        return sink
+        return sink.substitute({node: _as_own(node) for node in order if _is_shared(node)})
     by_height = _heights(order)
     done: dict[UOp, UOp] = {}
     for nodes in by_height:
@@ -33,8 +35,7 @@ def add_barriers(sink: UOp) -> UOp:
                 continue
             src = tuple([done[s] for s in node.src])
             done[node] = node if src == node.src else node.with_src(src)
-        for ranges, group in fills.items():
-            _check_loops(ranges)
+        for group in fills.values():
             stores = {node: _stores(node, done) for node in group}
             together = dict.fromkeys([store for some in stores.values() for store in some])
             barrier = UOp(Ops.BARRIER, dtypes.void, tuple(together))
@@ -47,10 +48,17 @@ def _is_thread_index(node: UOp) -> bool:
     return node.op is Ops.SPECIAL and str(node.arg).startswith("l")
 
 
+def _is_shared(node: UOp) -> bool:
+    return node.op is Ops.LOCAL and node.arg.memory == "shared"
+
+
+def _as_own(memory: UOp) -> UOp:
+    """A group of one thread shares with nobody."""
+    return memory.replace(arg=replace(memory.arg, memory="scratch"))
+
+
 def _is_fill(node: UOp) -> bool:
-    return (
-        node.op is Ops.AFTER and node.src[0].op is Ops.LOCAL and node.src[0].arg.memory == "shared"
-    )
+    return node.op is Ops.AFTER and _is_shared(node.src[0])
 
 
 def _heights(order: dict[UOp, None]) -> list[list[UOp]]:
@@ -86,12 +94,3 @@ def _stores(fill: UOp, done: dict[UOp, UOp]) -> list[UOp]:
         place = store.src[0].with_src((fresh, *store.src[0].src[1:]))
         result.append(store.with_src((place, *store.src[1:])))
     return result
-
-
-def _check_loops(ranges: frozenset[UOp]) -> None:
-    for axis in ranges:
-        if any([_is_thread_index(node) for node in axis.src[0].toposort()]):
-            raise CompileError(
-                f"shared memory is filled in a loop of {axis.src[0].render()} rounds, which "
-                "differs between the threads of a group; they could not wait for each other"
-            )

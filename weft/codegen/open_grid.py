@@ -26,8 +26,6 @@ _AT_ONCE = (*THREAD_KINDS, AxisType.GLOBAL)
 
 def open_grid(sink: UOp, target: Target) -> UOp:
     """Output loops on which all that is reduced or staged depends, as axes of the grid."""
-    if not target.has_local:
-        return sink
     if not runs_in_any_order(sink):
         _refuse_threads(sink)
         return sink

@@ -35,6 +35,7 @@ from weft.knobs import DEBUG, NOOPT, SPEC
 from weft.renderer.base import (
     ProgramSpec,
     Renderer,
+    Target,
     program_params,
     program_size,
     program_variables,
@@ -73,6 +74,11 @@ def _optimise(sink: UOp, renderer: Renderer) -> UOp:
     return better if better is sink else graph_rewrite(better, sym, name="simplify split axes")
 
 
+def _for_groups(run: Callable[[UOp, Target], UOp]) -> Callable[[UOp, Renderer], UOp]:
+    """A step that only targets with groups of threads need."""
+    return lambda sink, r: run(sink, r.target) if r.target.has_local else sink
+
+
 # from a kernel of scalars to a kernel of scalars
 KERNEL_PASSES = (
     Pass("simplify", _simplify, "what was one index per op of the graph becomes one plain index"),
@@ -80,17 +86,17 @@ KERNEL_PASSES = (
     Pass("separate", lambda sink, _: separate(sink), "each loop can then be optimised by itself"),
     Pass("widen", lambda sink, _: widen(sink), "registers are counted in the computed types"),
     Pass("optimise", _optimise, "axes are split and typed for the target"),
-    Pass("open_grid", lambda sink, r: open_grid(sink, r.target), "groups run what loops would"),
-    Pass("share_reduces", lambda sink, _: share_reduces(sink), "a group reduces in shared memory"),
-    Pass("share_stages", lambda sink, r: share_stages(sink, r.target), "one copy for a group"),
+    Pass("open_grid", _for_groups(open_grid), "groups run what loops would"),
+    Pass("share_reduces", _for_groups(share_reduces), "before stages become memory"),
+    Pass("share_stages", _for_groups(share_stages), "one copy for a group, not one for a thread"),
     Pass("decompose", decompose, "once per op, before expand copies it"),
     Pass("share_threads", lambda sink, _: share_threads(sink), "a call runs one span of one axis"),
 )
 # towards the machine: lanes, machine integers, loops
 PROGRAM_PASSES = (
     Pass("expand", lambda sink, _: expand(sink), "registers and lanes are explicit"),
-    Pass("bind_axes", lambda sink, r: bind_axes(sink, r.target), "fills are known, loops are not"),
-    Pass("add_barriers", lambda sink, _: add_barriers(sink), "who fills and who reads is known"),
+    Pass("bind_axes", _for_groups(bind_axes), "what is left to fill is known only now"),
+    Pass("add_barriers", _for_groups(add_barriers), "who fills and who reads is known only now"),
     Pass(
         "lower_index",
         lambda sink, renderer: lower_index(sink, renderer.target.index_dtype),

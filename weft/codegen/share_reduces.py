@@ -18,6 +18,7 @@ from weft.codegen.loops import FreshAxes, own_axes
 from weft.dtype import dtypes
 from weft.errors import CompileError
 from weft.helpers import prod
+from weft.renderer.base import Target
 from weft.uop.args import AxisType, StageArg
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
@@ -28,7 +29,7 @@ _READ_AT_ONCE = 32
 _STEP = 16
 
 
-def share_reduces(sink: UOp) -> UOp:
+def share_reduces(sink: UOp, target: Target) -> UOp:
     """The kernel with its group reductions as shared stages."""
     order = sink.toposort()
     if not any([u.op is Ops.RANGE and u.arg.kind is AxisType.GROUP_REDUCE for u in order]):

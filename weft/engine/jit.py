@@ -18,7 +18,6 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.device import Device
-from weft.dtype import dtypes
 from weft.engine import record
 from weft.engine.check import active_checks
 from weft.engine.jit_arguments import Arguments, Signature
@@ -28,7 +27,16 @@ from weft.engine.jit_objects import PLAIN, mark_opaque
 from weft.engine.jit_run import Mismatch, Run, WindowConflict, merge_runs, run_recorded
 from weft.engine.programs import code_knobs
 from weft.errors import JitError
-from weft.knobs import JIT, SPLIT_REDUCEOP, TRAINING, WINO, ContextVar
+from weft.gradient import NO_GRAD
+from weft.knobs import (
+    DEFAULT_FLOAT,
+    DEFAULT_INT,
+    JIT,
+    SPLIT_REDUCEOP,
+    TRAINING,
+    WINO,
+    ContextVar,
+)
 from weft.tensor import Tensor
 
 __all__ = ["JitError", "TinyJit", "jit"]
@@ -293,17 +301,12 @@ def _inside(value: Any) -> Any:
     return value.function if type(value) is TinyJit else value
 
 
+# what changes the graph of everything; others change the code
+_KNOBS = (TRAINING, NO_GRAD, WINO, SPLIT_REDUCEOP, DEFAULT_FLOAT, DEFAULT_INT)
+
+
 def _knobs() -> tuple[Any, ...]:
-    """What changes the graph or the code of everything."""
-    return (
-        code_knobs(),
-        TRAINING.value,
-        WINO.value,
-        SPLIT_REDUCEOP.value,
-        dtypes.default_float,
-        dtypes.default_int,
-        Device.DEFAULT,
-    )
+    return (Device.DEFAULT, code_knobs(), *[knob.value for knob in _KNOBS])
 
 
 mark_opaque(TinyJit)

@@ -24,6 +24,7 @@ from weft.engine.jit_objects import PLAIN, children_of
 from weft.engine.jit_tensors import Description, Window, describe, free_of, window_of
 from weft.tensor import Tensor
 from weft.uop.node import UOp
+from weft.uop.opset import Ops
 
 _EMPTY = inspect.Parameter.empty
 # immutable values of these modules, known by equality
@@ -57,10 +58,29 @@ class Arguments:
         self.kept: list[Any] = []  # objects known by their id: that stays theirs while they live
         self.windows: dict[int, Window] = {}
         self.descriptions: list[Description] = []
-        tokens = _flatten(values, self)
-        self._realize()
-        self._find_windows(use_windows)
-        self.structure = (*tokens, *self._describe_tensors())
+        if not self._take_stored():
+            tokens = _flatten(values, self)
+            self._realize()
+            self._find_windows(use_windows)
+            self.structure = (*tokens, *self._describe_tensors())
+
+    def _take_stored(self) -> bool:
+        """The usual case, quickly: different tensors, each the whole of a storage."""
+        found: list[Any] = []
+        numbers: dict[UOp, int] = {}
+        for value in self.values:
+            if type(value) is not Tensor or value._moves or value.grad is not None:
+                return False
+            node = value._cell._value
+            if node.op is Ops.RESHAPE:
+                node = node.src[0]
+            if node.op is not Ops.BUFFER or node in numbers:
+                return False
+            numbers[node] = len(numbers)
+            found.append(value)
+        self.tensors = found
+        self.structure = (len(found), *["tensor"] * len(found), *self._describe_tensors())
+        return True
 
     def _realize(self) -> None:
         """Inputs are memory. What belongs to no device yet joins the others'."""

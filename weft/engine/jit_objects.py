@@ -174,20 +174,22 @@ class Walk:
         self.containers: list[Any] = []
         # id of a container or tensor -> its label
         self.labels: dict[int, tuple[Any, ...]] = {}
-        # (container, key, child): what must stay so for the labels to mean the same
-        self.edges: dict[int, tuple[Any, Any, Any]] = {}
+        # further ways to the same: (label of the container, key, id)
+        self.again: list[tuple[tuple[Any, ...], Any, int]] = []
         pending: list[tuple[tuple[Any, ...], Any, Any, Any]]
         pending = [((name,), container, key, child) for name, container, key, child in roots]
         pending.reverse()
         while pending and len(self.containers) < MOST_CONTAINERS:
             label, container, key, child = pending.pop()
-            if type(child) in PLAIN or id(child) in self.labels:
+            if type(child) in PLAIN:
+                continue
+            if id(child) in self.labels:
+                self.again.append((label[:-1], label[-1], id(child)))
                 continue
             children = children_of(child)
             if children is None:
                 continue
             self.labels[id(child)] = label
-            self.edges[id(child)] = (container, key, child)
             self.containers.append(child)
             if isinstance(child, Tensor):
                 self.found.append(Found(child, container, key, label))

@@ -71,6 +71,8 @@ class Run:
     # state that it used: what is on the way to it, and what the tensors are like
     tree: dict[tuple[Any, ...], tuple[Any, ...]] = field(default_factory=dict)
     state: dict[Label, tuple[Any, ...]] = field(default_factory=dict)
+    # what must be one object: a path, and another way to it
+    ties: list[tuple[tuple[Any, ...], tuple[Any, ...]]] = field(default_factory=list)
     kept: list[Any] = field(default_factory=list)  # objects known by their id
     groups: dict[Label, Label] = field(default_factory=dict)  # tensors of one storage: the first
     leaks: str | None = None  # why this run cannot be replayed
@@ -452,17 +454,44 @@ class Recording:
         used = labels_in([e.roles for e in run.executions], run.result, run.effects)
         used |= {self.groups[label] for label in used if label in self.groups}
         run.groups = {k: v for k, v in self.groups.items() if k in used}
-        objects = {self.walk.labels[id(c)]: c for c in self.walk.containers}
+        self._objects = {self.walk.labels[id(c)]: c for c in self.walk.containers}
         for label in sorted(used, key=repr):
-            if label.kind != "state":
-                continue
-            for length in range(1, len(label.path) + 1):
-                path = label.path[:length]
-                if path not in run.tree:
-                    run.tree[path] = expectation_of(objects[path])
-                    run.kept.append(objects[path])
-            if isinstance(objects[label.path], Tensor):
+            if label.kind == "state":
+                self._note_path(label.path)
+            elif label.kind != "root":
+                given = self.arguments.tensors if label.kind == "argument" else None
+                found = (given or self.arguments.containers)[label.path[0]]
+                path = self.walk.labels.get(id(found))
+                if path is not None:
+                    # an argument that is also state
+                    self._note_path(path)
+                    run.ties.append((path, (label.kind, label.path[0])))
+        self._note_ties()
+        for path in run.tree:
+            label = Label("state", path)
+            if isinstance(self._objects[path], Tensor) and label in self.descriptions:
                 run.state[label] = self.descriptions[label]
+
+    def _note_path(self, path: tuple[Any, ...]) -> None:
+        for length in range(1, len(path) + 1):
+            part = path[:length]
+            if part not in self.run.tree:
+                self.run.tree[part] = expectation_of(self._objects[part])
+                self.run.kept.append(self._objects[part])
+
+    def _note_ties(self) -> None:
+        """Several ways to one thing that matters: each has to lead there again."""
+        ways: dict[int, list[tuple[tuple[Any, ...], Any]]] = {}
+        for container, key, child in self.walk.again:
+            ways.setdefault(child, []).append((container, key))
+        done: set[tuple[Any, ...]] = set()
+        while len(done) < len(self.run.tree):
+            for path in [p for p in self.run.tree if p not in done]:
+                done.add(path)
+                for container, key in ways.get(id(self._objects[path]), ()):
+                    if container:
+                        self._note_path(container)
+                    self.run.ties.append((path, ("child", container, key)))
 
     # ------------------------------------------------------------ putting things back
     def _hand_over(self, tensors: list[Tensor]) -> None:
@@ -598,6 +627,7 @@ def merge_runs(first: Run, second: Run) -> Run:
         and [e.roles for e in first.executions] == [e.roles for e in second.executions]
         and first.events == second.events
         and first.tree == second.tree
+        and first.ties == second.ties
         and first.state == second.state
         and first.groups == second.groups
     )

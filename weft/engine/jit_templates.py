@@ -25,7 +25,6 @@ from weft.uop.node import UOp
 Template = tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class Label:
     """Names something that was there before a call, in a way that holds for other calls too.
 
@@ -33,8 +32,24 @@ class Label:
     names in the function lead to), "root" (the place of such a name).
     """
 
-    kind: str
-    path: tuple[Any, ...]
+    __slots__ = ("_hash", "kind", "path")
+
+    def __init__(self, kind: str, path: tuple[Any, ...]) -> None:
+        self.kind = kind
+        self.path = path
+        # labels are looked up in every replay
+        self._hash = hash((kind, path))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, Label) and (self.kind, self.path) == (other.kind, other.path)
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} {self.path}>"
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,19 +51,19 @@ def free_of(value: Any) -> tuple[Any, dict[str, int]]:
     Raises KeyError if one name is bound to two values: such a thing has no free form.
     """
     values: dict[str, int] = {}
+    return _free(value, values), values
 
-    def free(part: Any) -> Any:
-        if isinstance(part, tuple):
-            return tuple([free(p) for p in part])
-        if not isinstance(part, UOp):
-            return part
-        result, bound = part.unbind_all()
-        for variable, number in bound.items():
-            if values.setdefault(variable.arg.name, number) != number:
-                raise KeyError(variable.arg.name)
-        return result
 
-    return free(value), values
+def _free(part: Any, values: dict[str, int]) -> Any:
+    if isinstance(part, tuple):
+        return tuple([_free(p, values) for p in part])
+    if not isinstance(part, UOp):
+        return part
+    result, bound = part.unbind_all()
+    for variable, number in bound.items():
+        if values.setdefault(variable.arg.name, number) != number:
+            raise KeyError(variable.arg.name)
+    return result
 
 
 def bind_again(value: Any, values: dict[str, int]) -> Any:

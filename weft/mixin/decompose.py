@@ -17,6 +17,9 @@ from weft.errors import ArgumentError, DTypeError, ShapeError
 from weft.mixin.dtype import computing_dtype
 from weft.mixin.movement import is_int
 from weft.mixin.resize import ResizeMixin
+from weft.uop.args import FunctionArg
+from weft.uop.node import UOp
+from weft.uop.opset import Ops
 
 
 class DecomposeMixin(ResizeMixin):
@@ -103,27 +106,42 @@ class DecomposeMixin(ResizeMixin):
     def svd(self, full_matrices: bool = True) -> tuple[Self, Self, Self]:
         """Matrices as U @ diag(S) @ V: U and V are orthogonal, S is not negative and descends.
 
-        With `full_matrices` U and V are square, else as small as they can be.
+        With `full_matrices` U and V are square, else as small as they can be. It is iterated, and
+        the iteration runs now.
 
         >>> u, s, v = Tensor([[3.0, 0.0], [0.0, -4.0]]).svd()
         >>> s.tolist()
         [4.0, 3.0]
         """
         rows, columns = self._check_matrices("svd")
-        if rows < columns:
-            u, s, v = self.transpose(-2, -1).svd(full_matrices)
-            return v.transpose(-2, -1), s, u.transpose(-2, -1)
+        if rows == 0 or columns == 0:
+            return self._empty_svd(full_matrices)
         value = self.cast(computing_dtype(self.dtype))
-        batch = self.shape[:-2]
-        if columns == 0 or rows == 0:
-            left = self.eye(rows, rows if full_matrices else 0, dtype=value.dtype)
-            nothing = self.zeros(*batch, 0, dtype=value.dtype)
-            return (
-                left.expand((*batch, *left.shape)),
-                nothing,
-                self.zeros(*batch, 0, 0, dtype=value.dtype),
-            )
-        q, r = value.qr()
+        raw = value._svd_factors(full_matrices)
+        nodes = (value.uop, *[factor.uop for factor in raw])
+        marked = [self._from_uop(_marked(number, nodes, type(self))) for number in range(3)]
+        u, s, v = [factor.cast(self._factor_dtype()) for factor in marked]
+        return u, s, v
+
+    def _empty_svd(self, full_matrices: bool) -> tuple[Self, Self, Self]:
+        """Of a matrix without elements: nothing, and unit matrices of the sizes asked for."""
+        batch, (rows, columns) = self.shape[:-2], self.shape[-2:]
+        dtype = self._factor_dtype()
+        left = self.eye(rows, rows if full_matrices else 0, dtype=dtype)
+        right = self.eye(columns if full_matrices else 0, columns, dtype=dtype)
+        return (
+            left.expand((*batch, *left.shape)),
+            self.zeros(*batch, 0, dtype=dtype),
+            right.expand((*batch, *right.shape)),
+        )
+
+    def _svd_factors(self, full_matrices: bool) -> tuple[Self, Self, Self]:
+        """U, S and V without a gradient."""
+        rows, columns = self.shape[-2:]
+        if rows < columns:
+            u, s, v = self.transpose(-2, -1)._svd_factors(full_matrices)
+            return v.transpose(-2, -1), s, u.transpose(-2, -1)
+        q, r = self.qr()
         turned, right = r._slice(r.ndim - 2, 0, columns)._orthogonal_columns()
         lengths = turned._column_lengths()
         s, order = lengths.sort(-1, descending=True)
@@ -131,14 +149,13 @@ class DecomposeMixin(ResizeMixin):
         turned, right = turned.gather(-1, order), right.gather(-1, order)
         # orthogonal columns, and where a length is 0 whatever completes them
         inner, sides = turned.contiguous().qr()
-        signs = sides.diagonal(dim1=-2, dim2=-1).lt(0).where(-1.0, 1.0).cast(value.dtype)
+        signs = sides.diagonal(dim1=-2, dim2=-1).lt(0).where(-1.0, 1.0).cast(self.dtype)
         inner = inner * signs.unsqueeze(-2)
         head, tail = q.split([columns, rows - columns], dim=-1)
         left = head @ inner
         if full_matrices and rows > columns:
             left = left.cat(tail, dim=-1)
-        dtype = self._factor_dtype()
-        return left.cast(dtype), s.cast(dtype), right.transpose(-2, -1).cast(dtype)
+        return left, s, right.transpose(-2, -1)
 
     def _column_lengths(self) -> Self:
         """The Euclidean norms of columns, without overflow."""
@@ -150,7 +167,8 @@ class DecomposeMixin(ResizeMixin):
         """Square matrices times rotations that make their columns orthogonal; and the rotations.
 
         One-sided Jacobi: columns are paired as players of a tournament, each round turns all pairs
-        at once, and after size-1 rounds everybody has met everybody.
+        at once, and after size-1 rounds everybody has met everybody. Every round is computed now:
+        the second one finds its kernels ready.
         """
         size = self.shape[-1]
         even = size + size % 2
@@ -159,9 +177,9 @@ class DecomposeMixin(ResizeMixin):
         if even != size:
             grow = [(0, 0)] * (self.ndim - 1) + [(0, 1)]
             table = table._pad_zeros(grow)
-        table = table.contiguous()
+        table = table.contiguous().realize()
         for _ in range(_sweeps(even, self.dtype) * max(1, even - 1)):
-            table = table._played_round(size)
+            table = table._played_round(size).realize()
         table = table._slice(table.ndim - 1, 0, size)
         first, second = table.split([size, size], dim=-2)
         return first, second
@@ -214,3 +232,50 @@ def _sweeps(size: int, dtype: Any) -> int:
     """How often all pairs must meet: convergence is quadratic, and slower to begin for many."""
     base = 6 if dtype.itemsize <= 4 else 8
     return base + max(0, math.ceil(math.log2(max(2, size))) - 2)
+
+
+# ------------------------------------------------------------ the gradient of svd
+def _marked(number: int, nodes: tuple[UOp, ...], cls: type) -> UOp:
+    """Factor `number` of svd, as a function of the matrix. Its rule needs all the factors."""
+    factor = nodes[1 + number]
+    arg = FunctionArg("svd", _svd_gradient, (number, cls))
+    return UOp(Ops.FUNCTION, factor.dtype, (factor, *nodes), arg)
+
+
+def _svd_gradient(gradient: UOp, node: UOp, static: tuple[Any, ...]) -> tuple[UOp | None, ...]:
+    """What the matrix gets from U, S or V. Where singular values are equal, nothing is finite.
+
+    The factors are marked again, so that the gradient of this gradient is right as well.
+    """
+    number, cls = static
+    nodes = node.src[1:]
+    u, s, v = [cls._from_uop(_marked(i, nodes, cls)) for i in range(3)]
+    outer = cls._from_uop(gradient)
+    count = s.shape[-1]
+    axis = u.ndim - 1
+    u = u._slice(axis, 0, count)
+    v = v._slice(axis - 1, 0, count)
+    if number == 1:
+        return (((u * outer.unsqueeze(-2)) @ v).uop, None, None, None)
+    if number == 2:
+        # A.T = V.T S U.T, so V.T has the place of U there
+        turned = outer._slice(axis - 1, 0, count).transpose(-2, -1)
+        part = _side_gradient(turned, v.transpose(-2, -1), s, u.transpose(-2, -1))
+        return (part.transpose(-2, -1).uop, None, None, None)
+    return (_side_gradient(outer._slice(axis, 0, count), u, s, v).uop, None, None, None)
+
+
+def _side_gradient(outer: Any, u: Any, s: Any, v: Any) -> Any:
+    """What a matrix gets from the gradient of its U."""
+    projected = u.transpose(-2, -1) @ outer
+    squares = s.square()
+    apart = squares.unsqueeze(-2) - squares.unsqueeze(-1)
+    size = s.shape[-1]
+    same = u._iota(size).unsqueeze(1).eq(u._iota(size))
+    apart = same.where(apart._constant(1), apart)
+    inner = (projected - projected.transpose(-2, -1)) / apart * s.unsqueeze(-2)
+    result = u @ inner @ v
+    if u.shape[-2] > size:
+        beyond = outer - u @ projected
+        result = result + (beyond / s.unsqueeze(-2)) @ v
+    return result

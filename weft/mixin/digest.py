@@ -27,8 +27,9 @@ _KINDS: dict[str, tuple[int, int, int]] = {
 }
 _LANES = 25
 _ROUNDS = 24
-# what `hash` digests at once: chunks side by side, then their digests as a message of their own
-_CHUNK = 4096
+# what `hash` digests at once: chunks of one block side by side, then their digests as a message of
+# their own
+_CHUNK = 160
 _DIGEST = 16
 
 
@@ -163,11 +164,9 @@ class DigestMixin(DecomposeMixin):
             square = state.reshape((rows, 5, 5))
             columns = [square._slice(1, y, y + 1) for y in range(5)]
             parity = columns[0] ^ columns[1] ^ columns[2] ^ columns[3] ^ columns[4]
-            parity = parity.contiguous()
-            ahead = parity.roll(-1, 2)
-            change = parity.roll(1, 2) ^ ahead._turned(1)
+            change = parity.roll(1, 2) ^ parity.roll(-1, 2)._turned(1)
             mixed = (square ^ change).reshape((rows, _LANES)).contiguous()
-            turned = mixed._take({1: source})._turned(amount).contiguous()
+            turned = mixed._take({1: source})._turned(amount)
             square = turned.reshape((rows, 5, 5))
             chosen = square ^ (square.roll(-1, 2).bitwise_not() & square.roll(-2, 2))
             constant = constants._slice(0, number, number + 1)

@@ -7,7 +7,7 @@ Invariant: a basic index (ints, slices, None, ...) is a view and can be written 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
 from weft.device import Device
@@ -16,6 +16,7 @@ from weft.errors import ArgumentError, DTypeError, IndexingError, ShapeError
 from weft.mixin.creation import CreationMixin
 from weft.mixin.dtype import sum_dtype
 from weft.mixin.movement import broadcast_shape, is_int
+from weft.uop.args import FunctionArg
 from weft.uop.node import UOp
 from weft.uop.opset import OPSET, Ops
 from weft.uop.scatter import new_state, new_storage, put
@@ -73,7 +74,8 @@ class IndexingMixin(CreationMixin):
         if new.ndim > self.ndim - mask.ndim:
             return None
         whole = mask.reshape((*mask.shape, *[1] * (self.ndim - mask.ndim)))
-        return whole.where(new, self)
+        chosen: Self = whole.where(new, self)
+        return chosen
 
     def _basic(self, indices: Any) -> tuple[Self, dict[int, Any]]:
         """The basic part of an index as a view, and what is left: tensors of indices by axis."""
@@ -310,10 +312,21 @@ class IndexingMixin(CreationMixin):
         combine = _REDUCTIONS[reduce]
         wide = self.dtype if combine is Ops.MAX else sum_dtype(self.dtype)
         start = wide.min if combine is Ops.MAX else OPSET[combine].identity
-        total = self.cast(wide)._written(
-            axes, places, values.cast(wide), combine, None if include_self else start
-        )
+        own, values = self.cast(wide), values.cast(wide)
+        total = own._written(axes, places, values, combine, None if include_self else start)
+        if combine is not Ops.ADD and dtypes.is_float(wide):
+            rule = _product_gradient if combine is Ops.MUL else _greatest_gradient
+            static = (type(self), tuple(axes), include_self)
+            total = total._with_rule(reduce, (own, values, *places), rule, static)
         return total.cast(self.dtype)
+
+    def _with_rule(
+        self, name: str, inputs: Sequence[Any], rule: Callable[..., Any], static: tuple[Any, ...]
+    ) -> Self:
+        """This value, as a function of the inputs whose gradient is what the rule gives."""
+        nodes = (self.uop, *[tensor.uop for tensor in inputs])
+        node = UOp(Ops.FUNCTION, self.dtype, nodes, FunctionArg(name, rule, static))
+        return self._from_uop(node)
 
     def _scatter_scalar(self, dim: int, index: Self, src: Any, *reduce: Any) -> Self:
         """A scalar is allowed its one imagined axis."""
@@ -412,6 +425,55 @@ class IndexingMixin(CreationMixin):
         places = flags._nonzero_positions(count)
         taken = self.flatten()._take({0: places.maximum(0)})
         return places.ge(0).where(taken, fill_value)
+
+
+def _greatest_gradient(gradient: UOp, node: UOp, static: tuple[Any, ...]) -> tuple[Any, ...]:
+    """scatter_reduce "amax": to the greatest; several that are equal share it."""
+    cls, axes, include_self = static
+    own, values, *places = [cls._from_uop(source) for source in node.src[1:]]
+    result, outer = cls._from_uop(node), cls._from_uop(gradient)
+    at = dict(zip(axes, places, strict=True))
+    is_greatest = values.eq(result._take(at))
+    is_own = own.eq(result) if include_self else _is_hit(own, axes, places).logical_not()
+    ties = is_own.cast(outer.dtype)._written(axes, places, is_greatest.cast(outer.dtype), Ops.ADD)
+    share = outer / ties
+    to_values = is_greatest.where(share._take(at), 0)
+    return is_own.where(share, 0).uop, to_values.uop, *[None] * len(places)
+
+
+def _product_gradient(gradient: UOp, node: UOp, static: tuple[Any, ...]) -> tuple[Any, ...]:
+    """scatter_reduce "prod": to each factor the gradient times the product of the others."""
+    cls, axes, include_self = static
+    own, values, *places = [cls._from_uop(source) for source in node.src[1:]]
+    outer = cls._from_uop(gradient)
+    at = dict(zip(axes, places, strict=True))
+    if not include_self:
+        is_hit = _is_hit(own, axes, places)
+        own = is_hit.where(own._constant(1), own)
+    zero_own, zero_values = own.eq(0), values.eq(0)
+    zeros = zero_own.cast(dtypes.int32)._written(
+        axes, places, zero_values.cast(dtypes.int32), Ops.ADD
+    )
+    # the product without the zeros, of which at most one may be left out of the others
+    factors = zero_own.where(own._constant(1), own), zero_values.where(values._constant(1), values)
+    rest = factors[0]._written(axes, places, factors[1], Ops.MUL)
+    static_rest = (cls, axes, True)
+    rest = rest._with_rule("prod", (*factors, *places), _product_gradient, static_rest)
+
+    def others(is_zero: Any, factor: Any, count: Any, product: Any) -> Any:
+        return count.eq(is_zero.cast(dtypes.int32)).where(product / factor, 0)
+
+    to_own = outer * others(zero_own, factors[0], zeros, rest)
+    if not include_self:
+        to_own = is_hit.where(to_own._constant(0), to_own)
+    to_values = outer._take(at) * others(zero_values, factors[1], zeros._take(at), rest._take(at))
+    return to_own.uop, to_values.uop, *[None] * len(places)
+
+
+def _is_hit(own: Any, axes: Sequence[int], places: Sequence[Any]) -> Any:
+    """Which places some index names."""
+    nowhere = own._constant(0).cast(dtypes.bool).expand(own.shape)
+    return nowhere._written(axes, places, nowhere._constant(True))
 
 
 def _quoted(names: Iterable[str]) -> str:

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from weft.device import Buffer
+from weft.device import Buffer, Device
 from weft.dtype import dtypes, to_numpy_dtype
-from weft.engine import host, record
+from weft.engine import dlpack, host, record
 from weft.engine import realize as engine
 from weft.engine.cell import Cell
 from weft.engine.operands import Move
-from weft.engine.storage import buffer_of
+from weft.engine.programs import runner_for
+from weft.engine.storage import buffer_of, node_of
 from weft.errors import DeviceError, ShapeError
 from weft.helpers import prod
+from weft.mixin.creation import Devices
 from weft.mixin.digest import DigestMixin
 from weft.mixin.dtype import NARROW_FLOATS
 from weft.uop.node import UOp
@@ -44,6 +46,14 @@ class ValuesMixin(DigestMixin):
         """A view of a storage. Provided by the class."""
         raise NotImplementedError
 
+    def clone(self, device: Devices = None) -> Self:
+        """A copy with its own storage. Provided by the class."""
+        raise NotImplementedError
+
+    def _elsewhere(self) -> Self:
+        """This where it can be computed with. Provided by the class."""
+        raise NotImplementedError
+
     # ------------------------------------------------------------ computing
     def realize(self, *lst: Any, do_update_stats: bool = True) -> Self:
         """Compute this tensor and the others now.
@@ -67,6 +77,17 @@ class ValuesMixin(DigestMixin):
         return engine.schedule_cells(
             [cell for cell in cells if not cell.pure and not cell.is_realized]
         )
+
+    def callify(self, *lst: Any) -> Self:
+        """The kernels that will compute this tensor and the others made ready; nothing runs.
+
+        >>> Tensor([1, 2]).add(1).callify().tolist()
+        [2, 3]
+        """
+        for item in self.schedule(*lst):
+            if item.kernel is not None:
+                runner_for(item.kernel, str(item.device))
+        return self
 
     # ------------------------------------------------------------ how much there is
     def size(self, dim: int | None = None) -> Any:
@@ -218,3 +239,62 @@ class ValuesMixin(DigestMixin):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         array = self.numpy()
         return array if dtype is None else array.astype(dtype)
+
+    # ------------------------------------------------------------ memory shared with others
+    @classmethod
+    def from_dlpack(cls, x: Any, device: Devices = None) -> Self:
+        """The memory of an array of another library, without a copy if it is in order.
+
+        >>> import numpy
+        >>> array = numpy.array([1.0, 2.0], dtype=numpy.float32)
+        >>> t = Tensor.from_dlpack(array)
+        >>> array[0] = 5.0
+        >>> t.tolist()
+        [5.0, 2.0]
+        """
+        place = str(Device.canonicalize(device))
+        if not Device[place].is_host:
+            raise DeviceError(f"from_dlpack needs a device in the host's memory, not {place}")
+        taken = dlpack.take(x)
+        size = prod(taken.shape)
+        pairs = list(zip(taken.shape, taken.strides, strict=True))
+        # the elements from the first to the last one in memory
+        start = sum((count - 1) * step for count, step in pairs if step < 0) if size else 0
+        span = 1 + sum((count - 1) * abs(step) for count, step in pairs) if size else 0
+        address = taken.address + start * taken.dtype.itemsize
+        buffer = Buffer.from_opaque(place, span, taken.dtype, address, taken.owner)
+        flat = cls._from_uop(node_of(buffer))
+        order = sorted(range(len(pairs)), key=lambda axis: (-pairs[axis][1], axis))
+        sizes = [taken.shape[axis] for axis in order]
+        if span == size and [taken.strides[axis] for axis in order] == dlpack.row_major(sizes):
+            back = sorted(range(len(order)), key=lambda place: order[place])
+            made = flat.reshape(sizes).permute(back)
+            return made.clone() if taken.is_read_only else made
+        index = cls._iota(1).reshape((1,) * len(pairs)) - start
+        for axis, (count, step) in enumerate(pairs):
+            shape = [count if i == axis else 1 for i in range(len(pairs))]
+            index = index + (cls._iota(count) * step).reshape(shape)
+        return flat._take({0: index.expand(taken.shape)})
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """The memory of this tensor for another library, without a copy."""
+        source = self.clone() if copy else self._elsewhere()
+        where = source.device if source.device is not None else Device.canonicalize(None)
+        if not Device[str(where)].is_host or dl_device not in (None, dlpack.HOST):
+            raise DeviceError(
+                f"DLPack of a Tensor on {where}: only memory of the host is shared; move it first"
+            )
+        source = source.cast(host.storage_dtype(source.uop))
+        versioned = max_version is not None and max_version[0] >= 1
+        return dlpack.give(source._buffer(), source._concrete_shape(), versioned)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Where the memory is that `__dlpack__` shares: in the host."""
+        return dlpack.HOST

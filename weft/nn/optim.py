@@ -134,13 +134,14 @@ class Optimizer:
                 f"none of the {len(self.params)} parameters has a gradient; call backward() on a "
                 "loss that depends on them first"
             )
-        changes = self._shared_changes(present)
+        changes: list[Change] = []
         for number in present:
             param = self.params[number]
             gradient = param.grad
             assert gradient is not None
             wide = computing_dtype(param.dtype)
             changes += self._changes(number, param.detach().cast(wide), gradient.cast(wide))
+        changes += self._shared_changes(present)
         changed = []
         for storage, value in changes:
             new = value.cast(storage.dtype)
@@ -361,34 +362,32 @@ class LAMB(Optimizer):
         self.adam = adam
         self.m = self._zeros()
         self.v = self._zeros()
-        # What a moment of ones would be by now, for each parameter: 1 - b ** (steps so far).
+        # What a moment of ones will be after the coming step, for each parameter: 1 - b ** steps.
         # Kept as a running mean itself, it loses no digits where b is close to 1.
-        self.correction1 = self._state([0.0] * len(self.params))
-        self.correction2 = self._state([0.0] * len(self.params))
-
-    def _corrections(self) -> tuple[Tensor, Tensor]:
-        """The corrections after this step."""
-        first, second = self.correction1.detach(), self.correction2.detach()
-        return first + (1.0 - first) * (1.0 - self.b1), second + (1.0 - second) * (1.0 - self.b2)
+        self.correction1 = self._state([1.0 - b1] * len(self.params))
+        self.correction2 = self._state([1.0 - b2] * len(self.params))
 
     def _shared_changes(self, present: Sequence[int]) -> list[Change]:
-        first, second = self._corrections()
-        if len(present) < len(self.params):
-            chosen = [number in present for number in range(len(self.params))]
-            advances = Tensor(chosen, device=self.device)
-            first = advances.where(first, self.correction1.detach())
-            second = advances.where(second, self.correction2.detach())
-        return [(self.correction1, first), (self.correction2, second)]
+        changes = []
+        for correction, decay in ((self.correction1, self.b1), (self.correction2, self.b2)):
+            new = correction + (1.0 - correction) * (1.0 - decay)
+            if len(present) < len(self.params):
+                # a parameter that had no gradient is not a step older
+                older = [number in present for number in range(len(self.params))]
+                new = Tensor(older, device=self.device).where(new, correction)
+            changes.append((correction, new))
+        return changes
 
     def _changes(self, number: int, value: Tensor, gradient: Tensor) -> list[Change]:
         gradient = self._with_decay(value, gradient)
-        before_m, before_v = self.m[number].detach(), self.v[number].detach()
+        before_m, before_v = self.m[number], self.v[number]
         m = before_m + (gradient - before_m) * (1.0 - self.b1)
         v = before_v * self.b2 + gradient * gradient * (1.0 - self.b2)
         first, second = (
-            part[number].to(value.device).cast(value.dtype) for part in self._corrections()
+            part[number].to(value.device).cast(value.dtype)
+            for part in (self.correction1, self.correction2)
         )
-        direction = (m / first) / ((v / second).sqrt() + self.eps)
+        direction = m / first / (v.sqrt() / second.sqrt() + self.eps)
         new = self._moved(value, direction)
         return [(self.m[number], m), (self.v[number], v), (self.params[number], new)]
 

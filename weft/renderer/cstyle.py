@@ -142,13 +142,13 @@ class CStyle(Renderer):
 
     def vector_load(self, name: str, dtype: DType, memory: UOp, base: str, idx: str) -> list[str]:
         """Statements that give `name` consecutive elements."""
-        lanes = [self.element(memory, base, f"{idx} + {k}") for k in range(dtype.count)]
+        lanes = [self.element(memory, base, beyond(idx, k)) for k in range(dtype.count)]
         return [self.declare(dtype, name, self.vector(dtype, lanes))]
 
     def vector_store(self, name: str, dtype: DType, memory: UOp, base: str, idx: str) -> list[str]:
         """Statements that store a vector to consecutive elements."""
         return [
-            self.set_element(memory, base, f"{idx} + {k}", self.lane(name, k))
+            self.set_element(memory, base, beyond(idx, k), self.lane(name, k))
             for k in range(dtype.count)
         ]
 
@@ -390,7 +390,7 @@ class _Writer:
         if lane is not None and idx.dtype.count > 1:
             text = self.language.lane(self.name_of(idx, text), lane)
         elif lane is not None:
-            text = f"{text} + {lane}"
+            text = beyond(text, lane)
         return memory, self.operand(memory), text
 
     def value_at(self, index: UOp, lane: int | None = None) -> str:
@@ -518,6 +518,11 @@ def strip(text: str) -> str:
         if depth == 0 and position < len(text) - 1:
             return text
     return text[1:-1]
+
+
+def beyond(idx: str, lane: int) -> str:
+    """The index some elements further."""
+    return f"{idx} + {lane}" if lane else strip(idx)
 
 
 def shortest_float32(value: float) -> str:

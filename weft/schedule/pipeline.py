@@ -86,7 +86,7 @@ def make_schedule(sink: UOp, next_number: int, device: Any) -> Schedule:
         if isinstance(attempt, Schedule):
             attempt.tables = context.tables
             return attempt
-        sink = sink.substitute({s: s.with_src((s.src[0], keep_apart(s.src[1]))) for s in attempt})
+        sink = _keep_values(sink, set(attempt))
     raise AssertionError("the writes of this graph cannot be ordered")
 
 
@@ -121,6 +121,17 @@ def _attempt(sink: UOp, context: PrepareContext) -> Schedule | list[UOp]:
         stuck = [k.draft.root for k in cycle.stuck if k.draft.root.op is Ops.STORE]
         return [next(root for root in stuck if root.src[1].op is not Ops.CONTIGUOUS)]
     return _finish(wanted, ordered, homes)
+
+
+def _keep_values(sink: UOp, stores: set[UOp]) -> UOp:
+    """What these STOREs write is stored apart first. One may be inside another: sources first."""
+    done: dict[UOp, UOp] = {}
+    for node in sink.toposort():
+        src = tuple([done[s] for s in node.src])
+        if node in stores:
+            src = (src[0], keep_apart(src[1]), *src[2:])
+        done[node] = node if src == node.src else node.with_src(src)
+    return done[sink]
 
 
 def _own_storage(before: UOp, after: UOp) -> UOp:
@@ -189,7 +200,7 @@ def _finish(wanted: list[UOp], ordered: list[Built], homes: dict[UOp, UOp]) -> S
         for node in kernel.writes:
             if node.op is Ops.STORE:
                 written.setdefault(storage_of(node.src[0]))
-                if node.tag is not None:
+                if isinstance(node.tag, tuple):
                     schedule.executed.append(node.tag[1])
     schedule.overwritten = list(written)
     return schedule

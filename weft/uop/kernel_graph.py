@@ -10,14 +10,13 @@ it. Loads read what was there before the kernel.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.dtype import dtypes
 from weft.errors import ArgumentError
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
-from weft.uop.scatter import put
 
 _LEAVES = frozenset({Ops.CONST, Ops.VARIABLE, Ops.BIND})
 
@@ -47,15 +46,22 @@ def written_slots(kernel: UOp) -> list[int]:
     return list(dict.fromkeys(slots))
 
 
-def run_kernel(kernel: UOp, values: Sequence[UOp]) -> dict[int, UOp]:
-    """The flat states of the PARAMs that a kernel writes, after it ran over flat values."""
+def run_kernel(
+    kernel: UOp, values: Sequence[UOp], as_event: Callable[[UOp], UOp]
+) -> dict[int, UOp]:
+    """The flat states of the PARAMs that a kernel writes, after it ran over flat values.
+
+    `as_event` tells a write from an equal one that was written down before.
+    """
     states: dict[int, UOp] = {}
     for store in kernel.src:
         slot = store.src[0].src[0].arg.slot
         reader = _Reader(store, values)
         index, value = reader.write()
         state = states.get(slot, values[slot])
-        states[slot] = put(state, (index,), (0,), value.cast(state.dtype), store.arg)
+        place = UOp(Ops.GATHER, state.dtype, (state, index), (0,))
+        write = UOp(Ops.STORE, dtypes.void, (place, value.cast(state.dtype)), store.arg)
+        states[slot] = state.after(as_event(write))
     return states
 
 

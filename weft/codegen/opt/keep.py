@@ -39,6 +39,9 @@ def keep(ast: UOp, axis: UOp) -> UOp:
         if reduce.op is not Ops.REDUCE:
             raise OptError(f"axis {axis.arg.number} is not reduced")
         for value in _costly_values(reduce, axis):
+            if any([a.arg.kind is AxisType.VECTOR and a is not axis for a in value.ranges]):
+                # fast memory is filled once for all lanes
+                continue
             places = {axis: value}
             for other in others:
                 same = replace_axes(value, {axis: other}, {})

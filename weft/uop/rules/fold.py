@@ -323,7 +323,7 @@ def merge_casts(node: UOp, middle: UOp, x: UOp) -> UOp | None:
         if narrows and target is not dtypes.weakint:
             return x.cast(node.dtype)
     if source.kind in ints and between.kind in ints:
-        if between is dtypes.weakint or (between.min <= x.vmin and x.vmax <= between.max):
+        if between.min <= x.vmin and x.vmax <= between.max:
             return x.cast(node.dtype)
         return None
     if not can_lossless_cast(source, between):

@@ -1,0 +1,44 @@
+__attribute__((reqd_work_group_size(10, 1, 1)))
+__kernel void narrow_types(__global char* data0, __global uchar* data1, __global ushort* data2, __global const ushort* data3, __global const char* data4) {
+  int lidx0 = get_local_id(0);
+  int alu0 = lidx0 * 4;
+  char4 val0 = vload4(0, data4 + alu0);
+  char4 alu1 = (char4)((char)((uint)val0.s0 * (uint)val0.s0), (char)((uint)val0.s1 * (uint)val0.s1), (char)((uint)val0.s2 * (uint)val0.s2), (char)((uint)val0.s3 * (uint)val0.s3));
+  char4 alu2 = (char4)((char)((uint)alu1.s0 + (uint)7), (char)((uint)alu1.s1 + (uint)7), (char)((uint)alu1.s2 + (uint)7), (char)((uint)alu1.s3 + (uint)7));
+  vstore4(alu2, 0, data0 + alu0);
+  ushort4 val1 = vload4(0, data3 + alu0);
+  uchar4 alu3 = (uchar4)(val1.s0 < 1000, val1.s1 < 1000, val1.s2 < 1000, val1.s3 < 1000);
+  vstore4(alu3, 0, data1 + alu0);
+  float4 alu4 = (float4)((float)val1.s0, (float)val1.s1, (float)val1.s2, (float)val1.s3);
+  uint4 alu5 = (uint4)(as_uint(alu4.s0), as_uint(alu4.s1), as_uint(alu4.s2), as_uint(alu4.s3));
+  uint4 alu6 = (uint4)(2147483647u, 2147483647u, 2147483647u, 2147483647u);
+  uint4 alu7 = alu5 & alu6;
+  uchar4 alu8 = (uchar4)(2139095040u < alu7.s0, 2139095040u < alu7.s1, 2139095040u < alu7.s2, 2139095040u < alu7.s3);
+  uchar4 alu9 = (uchar4)(alu7.s0 < 947912704u, alu7.s1 < 947912704u, alu7.s2 < 947912704u, alu7.s3 < 947912704u);
+  float4 alu10 = (float4)(as_float(alu7.s0), as_float(alu7.s1), as_float(alu7.s2), as_float(alu7.s3));
+  float4 alu11 = (float4)(0.5f, 0.5f, 0.5f, 0.5f);
+  float4 alu12 = alu10 + alu11;
+  uint4 alu13 = (uint4)(as_uint(alu12.s0), as_uint(alu12.s1), as_uint(alu12.s2), as_uint(alu12.s3));
+  uint alu14 = -as_uint(0.5f);
+  uint4 alu15 = (uint4)(alu14, alu14, alu14, alu14);
+  uint4 alu16 = alu13 + alu15;
+  uint4 alu17 = (uint4)(3355443200u, 3355443200u, 3355443200u, 3355443200u);
+  uint4 alu18 = alu7 + alu17;
+  uint4 alu19 = (uint4)(4095u, 4095u, 4095u, 4095u);
+  uint4 alu20 = alu18 + alu19;
+  uint4 alu21 = (uint4)(alu18.s0 >> 13u, alu18.s1 >> 13u, alu18.s2 >> 13u, alu18.s3 >> 13u);
+  uint4 alu22 = (uint4)(1u, 1u, 1u, 1u);
+  uint4 alu23 = alu21 & alu22;
+  uint4 alu24 = alu20 + alu23;
+  uint4 alu25 = (uint4)(alu24.s0 >> 13u, alu24.s1 >> 13u, alu24.s2 >> 13u, alu24.s3 >> 13u);
+  uint4 alu26 = (uint4)(alu9.s0 ? alu16.s0 : alu25.s0, alu9.s1 ? alu16.s1 : alu25.s1, alu9.s2 ? alu16.s2 : alu25.s2, alu9.s3 ? alu16.s3 : alu25.s3);
+  uchar4 alu27 = (uchar4)(31743u < alu26.s0, 31743u < alu26.s1, 31743u < alu26.s2, 31743u < alu26.s3);
+  uint4 alu28 = (uint4)(alu27.s0 ? 31744u : alu26.s0, alu27.s1 ? 31744u : alu26.s1, alu27.s2 ? 31744u : alu26.s2, alu27.s3 ? 31744u : alu26.s3);
+  uint4 alu29 = (uint4)(alu5.s0 >> 31u, alu5.s1 >> 31u, alu5.s2 >> 31u, alu5.s3 >> 31u);
+  uint4 alu30 = (uint4)(alu29.s0 << 15u, alu29.s1 << 15u, alu29.s2 << 15u, alu29.s3 << 15u);
+  uint4 alu31 = alu28 | alu30;
+  uint4 alu32 = (uint4)(alu8.s0 ? 32256u : alu31.s0, alu8.s1 ? 32256u : alu31.s1, alu8.s2 ? 32256u : alu31.s2, alu8.s3 ? 32256u : alu31.s3);
+  ushort4 alu33 = (ushort4)((ushort)alu32.s0, (ushort)alu32.s1, (ushort)alu32.s2, (ushort)alu32.s3);
+  ushort4 alu34 = (ushort4)(alu33.s0, alu33.s1, alu33.s2, alu33.s3);
+  vstore4(alu34, 0, data2 + alu0);
+}

@@ -1,0 +1,220 @@
+"""DLPack: memory shared with other array libraries, without a copy.
+
+In: a Buffer of the host with a shape; or a capsule that another library made. Out: a capsule; or
+the address, shape, strides and dtype of the memory, and who keeps it alive.
+Sits beside host.py, under Tensor's `__dlpack__` and `from_dlpack`.
+Invariant: memory that was given away lives until its taker says so; memory that was taken is given
+back exactly once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from weft.device import Buffer
+from weft.dtype import DType, dtypes
+from weft.errors import ArgumentError, DTypeError
+
+HOST = (1, 0)  # kDLCPU and the number of the device
+# kDLCPU, and memory of the host that another device can read too
+_HOST_KINDS = frozenset((1, 3, 11))
+_READ_ONLY = 1
+
+_KINDS: dict[DType, tuple[int, int]] = {
+    **{dtype: (0, dtype.itemsize * 8) for dtype in dtypes.sints},
+    **{dtype: (1, dtype.itemsize * 8) for dtype in dtypes.uints},
+    dtypes.float16: (2, 16),
+    dtypes.float32: (2, 32),
+    dtypes.float64: (2, 64),
+    dtypes.bfloat16: (4, 16),
+    dtypes.bool: (6, 8),
+}
+_DTYPES = {kind: dtype for dtype, kind in _KINDS.items() if dtype not in dtypes.weaks}
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_kind", ctypes.c_int32),
+        ("device_number", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+class _Managed(ctypes.Structure):
+    """Before version 1 of DLPack."""
+
+
+class _Versioned(ctypes.Structure):
+    """Since version 1 of DLPack."""
+
+
+_Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_Managed._fields_ = (
+    ("tensor", _Tensor),
+    ("context", ctypes.c_void_p),
+    ("deleter", _Deleter),
+)
+_Versioned._fields_ = (
+    ("major", ctypes.c_uint32),
+    ("minor", ctypes.c_uint32),
+    ("context", ctypes.c_void_p),
+    ("deleter", _Deleter),
+    ("flags", ctypes.c_uint64),
+    ("tensor", _Tensor),
+)
+_FORMS: dict[bytes, type[_Managed] | type[_Versioned]] = {
+    b"dltensor": _Managed,
+    b"dltensor_versioned": _Versioned,
+}
+
+_python = ctypes.pythonapi
+_new_capsule = ctypes.PYFUNCTYPE(
+    ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p
+)(("PyCapsule_New", _python))
+_capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", _python)
+)
+_is_capsule = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_IsValid", _python)
+)
+_rename_capsule = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_SetName", _python)
+)
+# a capsule that is being destroyed must not be counted again, so it goes by its address
+_is_dying_capsule = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(
+    ("PyCapsule_IsValid", _python)
+)
+_dying_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", _python)
+)
+
+# what was given away and not given back: address of the structure -> everything it points to
+_given: dict[int, tuple[Any, ...]] = {}
+
+
+@_Deleter
+def _give_back(address: int) -> None:
+    _given.pop(address, None)
+
+
+@ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
+def _destroy(capsule: int) -> None:
+    """A capsule that nobody took: what it holds is given back."""
+    for name in _FORMS:
+        if _is_dying_capsule(capsule, name):
+            _given.pop(_dying_pointer(capsule, name), None)
+
+
+def give(buffer: Buffer, shape: Sequence[int], versioned: bool) -> Any:
+    """A capsule of memory in row-major order."""
+    if buffer.dtype not in _KINDS:
+        raise DTypeError(
+            f"DLPack has no {buffer.dtype}; cast or bitcast it first, to one of "
+            f"{', '.join(str(dtype) for dtype in _DTYPES.values())}"
+        )
+    name = b"dltensor_versioned" if versioned else b"dltensor"
+    rank = len(shape)
+    sizes = (ctypes.c_int64 * max(1, rank))(*shape)
+    steps = (ctypes.c_int64 * max(1, rank))(*row_major(shape))
+    managed = _FORMS[name]()
+    if isinstance(managed, _Versioned):
+        managed.major, managed.minor, managed.flags = 1, 0, 0
+    code, bits = _KINDS[buffer.dtype]
+    managed.tensor = _Tensor(
+        buffer.address if buffer.size else None, *HOST, rank, code, bits, 1, sizes, steps, 0
+    )
+    managed.deleter = _give_back
+    address = ctypes.addressof(managed)
+    _given[address] = (managed, buffer, sizes, steps)
+    return _new_capsule(address, name, ctypes.cast(_destroy, ctypes.c_void_p))
+
+
+def row_major(shape: Sequence[int]) -> list[int]:
+    """The strides, in elements, of axes in order."""
+    steps: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        steps.insert(0, step)
+        step *= max(1, size)
+    return steps
+
+
+class _Owner:
+    """Gives memory back when the last one who uses it is gone."""
+
+    def __init__(self, managed: Any) -> None:
+        self.managed = managed
+
+    def __del__(self) -> None:
+        if self.managed.deleter:
+            self.managed.deleter(ctypes.addressof(self.managed))
+
+
+class Taken(NamedTuple):
+    """Memory of another library; strides are in elements."""
+
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: DType
+    is_read_only: bool
+    owner: Any
+
+
+def take(source: Any) -> Taken:
+    """The memory of an array of another library, or of a capsule."""
+    capsule = _capsule_of(source)
+    name = next((name for name in _FORMS if _is_capsule(capsule, name)), None)
+    if name is None:
+        raise ArgumentError("from_dlpack takes an array or a DLPack capsule that was not used yet")
+    pointer = _capsule_pointer(capsule, name)
+    managed = _FORMS[name].from_address(pointer)
+    flags = 0
+    if isinstance(managed, _Versioned):
+        flags = managed.flags
+    tensor = managed.tensor
+    kind = (tensor.code, tensor.bits)
+    if tensor.lanes != 1 or kind not in _DTYPES:
+        raise DTypeError(f"from_dlpack of elements of kind {kind[0]} with {kind[1]} bits")
+    if tensor.device_kind not in _HOST_KINDS:
+        raise ArgumentError(
+            f"from_dlpack takes memory of the host, found a device of kind {tensor.device_kind}"
+        )
+    _rename_capsule(capsule, _used_name(name))
+    rank = tensor.ndim
+    shape = tuple(tensor.shape[:rank])
+    strides = tuple(tensor.strides[:rank]) if tensor.strides else tuple(row_major(shape))
+    address = (tensor.data or 0) + tensor.byte_offset
+    return Taken(address, shape, strides, _DTYPES[kind], bool(flags & _READ_ONLY), _Owner(managed))
+
+
+def _capsule_of(source: Any) -> Any:
+    if not hasattr(source, "__dlpack__"):
+        return source
+    place = source.__dlpack_device__()
+    if int(place[0]) not in _HOST_KINDS:
+        raise ArgumentError(
+            f"from_dlpack takes memory of the host, found a device of kind {int(place[0])}"
+        )
+    try:
+        return source.__dlpack__(max_version=(1, 0))
+    except TypeError:
+        # made before version 1 of DLPack, which knows no such argument
+        return source.__dlpack__()
+
+
+_used_names = {name: b"used_" + name for name in _FORMS}
+
+
+def _used_name(name: bytes) -> bytes:
+    # Python keeps the pointer, so the bytes must stay
+    return _used_names[name]
