@@ -43,6 +43,7 @@ class Expressions:
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
         self.touched: set[tuple[UOp, int]] = set()
+        self.values: Values = {}  # of the nodes of the last expression
 
     def value(self, root: UOp, given: Mapping[UOp, Any]) -> Any:
         """The value where `given` says what axes, variables and other leaves are."""
@@ -50,6 +51,7 @@ class Expressions:
         for node in root.toposort(gate=lambda u: u not in found and u.op not in _SCOPES):
             if node not in found:
                 found[node] = self._node(node, found, given)
+        self.values = found
         return found[root]
 
     def _node(self, node: UOp, found: Values, given: Mapping[UOp, Any]) -> Any:

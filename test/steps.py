@@ -88,7 +88,10 @@ class RandomMemory:
 
     def __call__(self, memory: UOp, index: int) -> Any:
         rng = random.Random(f"{self.seed} {memory.arg} {index}")
-        return rng.choice(edge_values(memory.dtype))
+        dtype = memory.dtype
+        if dtype.kind in ("int", "uint") and rng.random() < 0.5:
+            return rng.randint(max(-40, int(dtype.min)), 40)
+        return rng.choice(edge_values(dtype))
 
 
 def assignments(leaves: list[UOp], rng: random.Random, most: int) -> Iterator[dict[UOp, Any]]:
@@ -136,7 +139,7 @@ def compare_scalars(
         if not right.touched <= left.touched:
             more = ", ".join(f"{m.render()}[{i}]" for m, i in right.touched - left.touched)
             return Difference(f"{more} is read as well where {shown}", before, after)
-        for node, value in ((before, x), (after, y)):
+        for node, value in (*left.values.items(), (after, y)):
             if not is_in_bounds(node, value):
                 bounds = f"[{node.vmin}, {node.vmax}]"
                 what = f"{value} is outside the bounds {bounds} of {node.render()[:200]}"
@@ -146,7 +149,7 @@ def compare_scalars(
 
 def is_in_bounds(node: UOp, value: Any) -> bool:
     """Whether bounds and value agree; floats may be nan beside their bounds."""
-    if node.dtype.kind not in ("int", "uint", "bool"):
+    if node.dtype.kind not in ("int", "uint", "bool") or node.op is Ops.INDEX:
         return True
     low, high = node._min_max
     values = value if isinstance(value, list) else [value]

@@ -25,6 +25,7 @@ from weft.knobs import ContextVar
 from weft.mixin.dtype import NARROW_FLOATS, computing_dtype, sum_dtype
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
+from weft.uop.scatter import flat_index, new_state, put, wrapped
 
 Gradients = tuple[UOp | None, ...]
 Rule = Callable[[UOp, UOp], Gradients]
@@ -334,40 +335,14 @@ def scatter_add(
     kept = tuple([size for axis, size in enumerate(shape) if axis not in axes])
     if isinstance(values.device, str) and all(isinstance(size, int) for size in shape):
         wide = sum_dtype(values.dtype)
-        zeros = _new_state(UOp.const(wide, 0), values.device, (prod(places), *kept))
-        place = UOp(Ops.GATHER, wide, (zeros, _flat_index(indices, places)), (0,))
-        store = UOp(Ops.STORE, dtypes.void, (place, values.cast(wide)), Ops.ADD)
-        total = zeros.after(store).cast(values.dtype).reshape((*places, *kept))
+        zeros = new_state(UOp.const(wide, 0), values.device, (prod(places), *kept))
+        flat = flat_index(indices, places)
+        total = put(zeros, (flat,), (0,), values.cast(wide), Ops.ADD)
+        total = total.cast(values.dtype).reshape((*places, *kept))
     else:
         total = _collect(values, indices, places, kept)
     order = (*axes, *[axis for axis in range(len(shape)) if axis not in axes])
     return total.permute(sorted(range(len(order)), key=lambda axis: order[axis]))
-
-
-def _flat_index(indices: tuple[UOp, ...], sizes: tuple[int, ...]) -> UOp:
-    """Indices of several axes as one of all their places in order; outside stays outside."""
-    if len(indices) == 1:
-        return indices[0]
-    flat: UOp | None = None
-    inside: UOp | None = None
-    for index, size in zip(indices, sizes, strict=True):
-        place = _wrapped(index.cast(dtypes.int64), size)
-        valid = place.ge(0) & place.lt(size)
-        flat = place if flat is None else flat * size + place
-        inside = valid if inside is None else inside & valid
-    assert flat is not None and inside is not None
-    return inside.where(flat, prod(sizes))
-
-
-def _wrapped(index: UOp, size: Any) -> UOp:
-    """Negative indices counted from the end."""
-    return index.lt(0).where(index + size, index)
-
-
-def _new_state(number: UOp, device: str, shape: tuple[int, ...]) -> UOp:
-    """A storage of its own, filled with a number."""
-    whole = UOp.new_buffer(device, prod(shape), number.dtype).reshape(shape)
-    return whole.after(whole.store(number))
 
 
 def _collect(
@@ -383,7 +358,7 @@ def _collect(
     chosen = values._mop(Ops.RESHAPE, (*index_shape, *ones[: len(places)], *kept))
     chosen = chosen.expand(everything)
     for number, (index, size) in enumerate(zip(indices, places, strict=True)):
-        asked = _wrapped(index.cast(dtypes.int64), _as_node(size, dtypes.int64))
+        asked = wrapped(index.cast(dtypes.int64), _as_node(size, dtypes.int64))
         asked = asked._mop(Ops.RESHAPE, (*index_shape, *ones)).expand(everything)
         alone = [1] * len(everything)
         alone[len(index_shape) + number] = size
@@ -585,7 +560,7 @@ def _is_lasting(shape: tuple[Any, ...], base: UOp, place_views: list[UOp]) -> UO
             f"{base.device} and shape {shape}"
         )
     numbers = _iota(count, dtypes.int32)._mop(Ops.RESHAPE, shape) + 1
-    state = _new_state(UOp.const(dtypes.int32, 0), base.device, base.shape)
+    state = new_state(UOp.const(dtypes.int32, 0), base.device, base.shape)
     written = state.after(_apply_views(state, place_views).store(numbers))
     return _apply_views(written, place_views).eq(numbers)
 

@@ -20,7 +20,7 @@ from weft.codegen.open_grid import open_grid, share_stages
 from weft.codegen.opt.actions import apply_opt
 from weft.codegen.opt.gpu import runs_in_any_order
 from weft.codegen.opt.heuristic import optimise
-from weft.codegen.opt.opt import OptOps
+from weft.codegen.opt.opt import Opt, OptOps
 from weft.codegen.pipeline import lower
 from weft.dtype import dtypes
 from weft.errors import CompileError, SpecError
@@ -505,7 +505,23 @@ def test_in_place_on_the_same_element_runs_at_once() -> None:
     assert spec.global_size
 
 
-@pytest.mark.parametrize("case", ["other element", "run-time place", "another nest", "fewer axes"])
+def test_in_place_in_parts_runs_at_once() -> None:
+    """A size that no group divides is split into full groups and a rest, each in place."""
+    size = 2 * 251
+    x = normal(size)
+    expected = x * 2 + 1
+    (p,) = params(x)
+    i = GPUAxes().loop(size)
+    sink = kernel(p.index(i).store(load(p, i) * 2.0 + 1.0, i))
+    split = apply_opt(sink, Opt(OptOps.LOCAL, (0,), 100), GPU)
+    assert len(split.src) == 2 and runs_in_any_order(split)
+    run(split, x)
+    np.testing.assert_allclose(x, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "case", ["other element", "one element", "run-time place", "another nest", "fewer axes"]
+)
 def test_what_sees_the_stores_of_others_runs_on_one_thread(case: str) -> None:
     x, other = normal(13), np.zeros(12, np.int32)
     p, q = params(x, other)
@@ -514,6 +530,10 @@ def test_what_sees_the_stores_of_others_runs_on_one_thread(case: str) -> None:
     out = UOp.param(2, F32, 144)
     stores = {
         "other element": [p.index(i).store(load(p, i + 1), i)],
+        "one element": [
+            p.index(const(12)).store(load(p, const(12)) + 1.0),
+            out.index(j).store(load(p, const(12)), j),
+        ],
         "run-time place": [p.index(load(q, i).cast(dtypes.weakint)).store(load(p, const(12)), i)],
         "another nest": [p.index(i).store(load(p, i), i), out.index(j).store(load(p, j), j)],
         "fewer axes": [

@@ -87,7 +87,9 @@ def indices(*values: int, dtype: str = "int32") -> Tensor:
 def test_an_index_outside_names_its_line_and_the_axis() -> None:
     x = Tensor.arange(12).reshape(3, 4).contiguous().realize()
     with Context(CHECK_OOB=1):
-        with pytest.raises(IndexingError, match=r"index 3 at test_check.py:\d+ .* axis 0 of size 3"):
+        with pytest.raises(
+            IndexingError, match=r"index 3 at test_check.py:\d+ .* axis 0 of size 3"
+        ):
             x[indices(0, 3)].realize()
         with pytest.raises(IndexingError, match="index -5 .* axis 1 of size 4"):
             x[:, indices(-5, 3)].realize()
@@ -175,7 +177,9 @@ def test_a_wrong_kernel_is_found_and_named(monkeypatch: pytest.MonkeyPatch) -> N
     x = Tensor(np.arange(8, dtype=np.int32)).realize()
     try:
         with Context(VALIDATE=1, CCACHE=0):
-            message = r"kernel E_8 on CPU, from test_check.py:\d+, is wrong: element 1 .* is 2, but 3"
+            message = (
+                r"kernel E_8 on CPU, from test_check.py:\d+, is wrong: element 1 .* is 2, but 3"
+            )
             with pytest.raises(ValidationError, match=message):
                 (x * 3).realize()
             assert (x * 5).tolist() == [5 * i for i in range(8)]
@@ -221,3 +225,11 @@ def test_a_knob_that_is_switched_on_later_sees_cached_schedules() -> None:
     x.log().realize()
     with Context(CHECK_NAN=1), pytest.raises(NotFiniteError):
         x.log().realize()
+
+
+def test_an_unsigned_index_beyond_every_machine_int_is_outside() -> None:
+    """SPEC=2 found it: as an int64 it was negative, and below the size."""
+    x = Tensor.arange(1, 9).contiguous().realize()
+    with Context(SPEC=2):
+        far = Tensor(np.array([1, 2**64 - 8, 2**63], dtype=np.uint64)).realize()
+        assert x[far].tolist() == [2, 0, 0]

@@ -1,17 +1,31 @@
-"""`python -m test.fuzz --count 1000 --seed 0 --device PYTHON`: random programs against NumPy."""
+"""`python -m test.fuzz [programs|actions] --count 1000 --seed 0 --device PYTHON`
+
+Random programs against NumPy, or random actions on random kernels against the plain kernel. What
+differs is shrunk and printed as code, with who is to blame.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
 
-from test.fuzz.programs import Generator, Program, difference, shrink
+from test.fuzz.actions import check_seed
+from test.fuzz.culprit import find_culprit
+from test.fuzz.programs import Generator, Program, difference, run_weft, shrink
 from weft import Context
+
+
+def blame(program: Program, device: str | None) -> str:
+    """Who makes a program go wrong."""
+    return find_culprit(
+        lambda: run_weft(program.statements, device), lambda: difference(program, device) is None
+    )
 
 
 def main() -> int:
     """Run seeds one after another; print the first failures, shrunk, as code."""
     parser = argparse.ArgumentParser(prog="python -m test.fuzz", description=__doc__)
+    parser.add_argument("what", nargs="?", default="programs", choices=("programs", "actions"))
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--count", type=int, default=200, help="how many programs")
     parser.add_argument("--length", type=int, default=12, help="statements per program")
@@ -21,6 +35,16 @@ def main() -> int:
     parser.add_argument("--most", type=int, default=5, help="stop after so many failures")
     args = parser.parse_args()
     failures = 0
+    if args.what == "actions":
+        for seed in range(args.seed, args.seed + args.count):
+            report = check_seed(seed, args.device)
+            if report is not None:
+                failures += 1
+                print(f"# {report}\n", flush=True)
+                if failures >= args.most:
+                    break
+        print(f"{args.count} sequences of actions from seed {args.seed}: {failures} differ")
+        return 1 if failures else 0
 
     def fails(program: Program) -> bool:
         return difference(program, args.device) is not None
@@ -33,6 +57,7 @@ def main() -> int:
             failures += 1
             small = shrink(program, fails)
             print(f"# seed {seed}: {difference(small, args.device)}")
+            print(f"# to blame: {blame(small, args.device)}")
             print(small.source(), "\n", flush=True)
             if failures >= args.most:
                 break

@@ -317,7 +317,12 @@ class JitGenerator:
 
     def _made(self) -> None:
         made = self.rng.choice(
-            ("Tensor([1.0, 2.0, 0.0, -1.0])", "Tensor.ones(4)", "Tensor.arange(4)", "Tensor.zeros(4)")
+            (
+                "Tensor([1.0, 2.0, 0.0, -1.0])",
+                "Tensor.ones(4)",
+                "Tensor.arange(4)",
+                "Tensor.zeros(4)",
+            )
         )
         name = self._new(made)
         if self.rng.random() < 0.5:

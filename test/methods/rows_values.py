@@ -319,6 +319,47 @@ def _hash(device: str) -> None:
     assert bytes(Tensor([1, 2, 3], device=device).hash().tolist()) == digests[0]
 
 
+# ------------------------------------------------------------ kernels and memory of others
+def _callify(device: str) -> None:
+    result, other = source(device) * 3 + 1, source(device) * 5
+    before = GlobalCounters.kernel_count
+    assert result.callify(other) is result and GlobalCounters.kernel_count == before
+    expect(result, DATA * 3 + 1, "float32", device)
+
+
+def _custom_kernel(device: str) -> None:
+    def scale(target: UOp, values: UOp) -> UOp:
+        i = UOp.range(values.arg.size, 0)
+        return target.index(i).store(values.index(i).load() * 2, i).sink()
+
+    def gradient(seed: UOp, kernel: UOp) -> tuple[None, UOp]:
+        return None, seed * 7
+
+    x = source(device)
+    made = Tensor.empty(2, 3, device=device).custom_kernel(x, fxn=scale)[0]
+    expect(made, DATA * 2, "float32", device)
+    made = Tensor.empty(2, 3, device=device).custom_kernel(x, fxn=scale, grad_fxn=gradient)[0]
+    expect(made.sum().gradient(x)[0], np.full((2, 3), 7.0), "float32", device)
+
+
+def _dlpack(device: str) -> None:
+    del device  # only the host's memory is shared
+    tensor = (source("CPU") + 1).realize()
+    array = np.from_dlpack(tensor)
+    np.testing.assert_array_equal(array, DATA + 1)
+    assert tensor.__dlpack_device__() == (1, 0)
+    for dtype in ("int8", "uint8", "int64", "float16", "float64", "bool"):
+        plain = DATA.astype(dtype)
+        expect(Tensor.from_dlpack(plain), plain, dtype, "CPU")
+        np.testing.assert_array_equal(np.from_dlpack(source("CPU", dtype)), plain)
+    memory = np.arange(12, dtype=np.float32).reshape(3, 4)
+    shared = Tensor.from_dlpack(memory, device="CPU")
+    memory[0, 0] = 100
+    expect(shared + 0, memory)
+    for view in (memory.T, memory[::2, 1:], memory[:, ::-1], memory[:0], memory[1, 2]):
+        expect(Tensor.from_dlpack(np.asarray(view)), view)
+
+
 ROWS = (
     Row(
         "keccak",
@@ -376,4 +417,7 @@ CHECKS = (
     Check("training", _train),
     Check("dropout", _dropout, small=True),
     Check("hash", _hash),
+    Check("callify", _callify, small=True),
+    Check("custom_kernel", _custom_kernel),
+    *[Check(name, _dlpack) for name in ("__dlpack__", "__dlpack_device__", "from_dlpack")],
 )

@@ -16,8 +16,8 @@ import pytest
 
 from test.methods.compare import TOLERANCES
 from test.methods.row import FLOATS, Array, Case, Input, Row, tensors_of
+from test.methods.run import EVERYTHING, names, skip_if_absent
 from test.methods.table import TABLE
-from test.methods.test_table import EVERYTHING, names, skip_if_absent
 from weft import Tensor
 
 STEP = 2.0**-13

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from test.mixin.compare import check
-from weft import Tensor, dtypes
+from weft import GlobalCounters, Tensor, dtypes
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1])
@@ -38,10 +39,79 @@ def test_edges() -> None:
     check(Tensor(extremes).sort()[0], np.sort(extremes))
 
 
-@pytest.mark.parametrize("count", [1025, 1500])
-def test_long_axes_use_the_network(count: int) -> None:
-    data = np.random.default_rng(2).integers(0, 100, count).astype(np.int32)
-    check(Tensor(data).argsort(), np.argsort(data, kind="stable"))
+LONG_DTYPES = ["int8", "uint8", "bool", "int16", "float16", "int32", "float32", "int64", "float64"]
+
+
+@pytest.mark.parametrize("dtype", [*LONG_DTYPES, "uint64"])
+@pytest.mark.parametrize(("shape", "axis"), [((1025,), 0), ((2, 1500), 1), ((1100, 3), 0)])
+def test_long_axes_are_sorted_by_digits(shape: tuple[int, ...], axis: int, dtype: str) -> None:
+    data = long_data(shape, dtype)
+    check(Tensor(data).argsort(axis), np.argsort(data, axis, kind="stable"))
+    values, places = Tensor(data).sort(axis, descending=True)
+    wanted = np.argsort(backwards(data), axis, kind="stable")
+    check(places, wanted)
+    check(values, np.take_along_axis(data, wanted, axis))
+
+
+def long_data(shape: tuple[int, ...], dtype: str) -> Any:
+    """Numbers over the whole range of a dtype, some of them equal."""
+    generator = np.random.default_rng(2)
+    if dtype.startswith("float"):
+        return np.round(generator.standard_normal(shape) * 100).astype(dtype)
+    if dtype == "bool":
+        return generator.integers(0, 2, shape).astype(bool)
+    limits = np.iinfo(dtype)
+    data = generator.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+    return np.where(generator.random(shape) < 0.1, limits.max, data).astype(dtype)
+
+
+def backwards(data: Any) -> Any:
+    """Keys of the reverse order."""
+    return -data if data.dtype.kind == "f" else ~data
+
+
+def test_a_long_axis_costs_linear_work() -> None:
+    operations = []
+    for count in (1 << 13, 1 << 15):
+        values = Tensor(np.random.default_rng(0).standard_normal(count).astype(np.float32))
+        values.realize()
+        GlobalCounters.reset()
+        Tensor.realize(*values.sort())
+        operations.append(GlobalCounters.global_ops / count)
+    assert operations[1] < 1.2 * operations[0] and operations[1] < 5000
+
+
+TOP = [((5000,), 0, 1), ((5000,), 0, 5), ((3, 20000), 1, 7), ((20000, 2), 0, 100)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64", "uint8"])
+@pytest.mark.parametrize(("shape", "axis", "k"), [*TOP, ((6000,), 0, 1000), ((3000,), 0, 2000)])
+def test_topk_of_long_axes(shape: tuple[int, ...], axis: int, k: int, dtype: str) -> None:
+    data = long_data(shape, dtype)
+    for largest in (True, False):
+        wanted = np.argsort(backwards(data) if largest else data, axis, kind="stable")
+        wanted = np.take(wanted, range(k), axis)
+        values, places = Tensor(data).topk(k, axis, largest)
+        check(places, wanted)
+        check(values, np.take_along_axis(data, wanted, axis))
+
+
+def test_topk_of_a_long_axis_does_little() -> None:
+    values = Tensor(np.random.default_rng(0).standard_normal(1 << 18).astype(np.float32)).realize()
+    for k, most in ((1, 50), (50, 300), (2000, 500)):
+        GlobalCounters.reset()
+        Tensor.realize(*values.topk(k))
+        assert GlobalCounters.global_ops / (1 << 18) < most
+
+
+def test_gradient_of_sort_and_topk() -> None:
+    data = np.random.default_rng(0).permutation(2000).astype(np.float32)
+    weight = np.arange(2000, dtype=np.float32)
+    values = Tensor(data)
+    found = (values.sort()[0] * Tensor(weight)).sum().gradient(values)[0]
+    check(found, weight[np.argsort(np.argsort(data))])
+    found = values.topk(3)[0].sum().gradient(values)[0]
+    check(found, (data >= 1997).astype(np.float32))
 
 
 def test_topk() -> None:

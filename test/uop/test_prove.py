@@ -61,7 +61,9 @@ def test_an_index_one_too_far_is_found_with_values() -> None:
     a = Axes()
     i, j = a.loop(3), a.loop(4)
     ast = kernel(out.index(i * 4 + j).store(load(x, i * 4 + j + 1), i, j))
-    message = r"kernel test after pass 'simplify': LOAD p1\[.*\] touches element 12 of p1, which has 12"
+    message = (
+        r"kernel test after pass 'simplify': LOAD p1\[.*\] touches element 12 of p1, which has 12"
+    )
     with pytest.raises(SpecError, match=message) as caught:
         prove_kernel(ast, "simplify")
     assert "where r0=2, r1=3" in str(caught.value)
@@ -167,7 +169,9 @@ def test_vectors_of_consecutive_elements() -> None:
 
 def test_lanes_have_their_own_validity() -> None:
     (x,) = params(array(16))
-    lanes = UOp(Ops.VECTORIZE, dtypes.int32.vec(2), tuple(UOp.const(dtypes.int32, v) for v in (15, 16)))
+    lanes = UOp(
+        Ops.VECTORIZE, dtypes.int32.vec(2), tuple(UOp.const(dtypes.int32, v) for v in (15, 16))
+    )
     masks = [
         UOp(Ops.VECTORIZE, dtypes.bool.vec(2), tuple(UOp.const(dtypes.bool, v) for v in mask))
         for mask in ((True, False), (False, True))
@@ -194,7 +198,9 @@ def test_registers_keep_the_bounds_of_what_they_collect() -> None:
     a = Axes()
     r = a.reduce(8)
     best = (load(x, r) % 8).reduce(Ops.MAX, r)
-    ast = kernel(out.index(best.cast(dtypes.weakint).maximum(0)).store(UOp.const(dtypes.float32, 1.0)))
+    ast = kernel(
+        out.index(best.cast(dtypes.weakint).maximum(0)).store(UOp.const(dtypes.float32, 1.0))
+    )
     prove_program(lower(ast, PythonRenderer()).uops, "test")
     count = (load(x, r) < 3).cast(dtypes.int32).reduce(Ops.ADD, r)
     place = (count - 1).maximum(0)
@@ -224,7 +230,9 @@ def test_shared_memory_needs_a_barrier() -> None:
 def test_a_loop_meets_itself() -> None:
     """write, wait, read - and the next round writes while others still read."""
     uops = group_program(True)
-    loop = UOp(Ops.RANGE, dtypes.int32, (UOp.const(dtypes.int32, 3),), Axes().make(3, AxisType.LOOP).arg)
+    loop = UOp(
+        Ops.RANGE, dtypes.int32, (UOp.const(dtypes.int32, 3),), Axes().make(3, AxisType.LOOP).arg
+    )
     looped = [*uops[:4], loop, *uops[4:], UOp(Ops.END, dtypes.void, (loop,))]
     with pytest.raises(SpecError, match="STORE of local0.* meets LOAD"):
         prove_program(looped, "test")
@@ -257,7 +265,10 @@ def random_expression(rng: random.Random, leaves: list[UOp], depth: int) -> UOp:
 @pytest.mark.parametrize("dtype", [dtypes.weakint, dtypes.int8, dtypes.uint8, dtypes.int32])
 def test_terms_have_the_reference_value(dtype: object) -> None:
     rng = random.Random(str(dtype))
-    leaves = [UOp.variable("a", 0, 9, dtype), UOp.variable("b", -5 if dtype.kind == "int" else 0, 6, dtype)]  # type: ignore[attr-defined,arg-type]
+    leaves = [
+        UOp.variable("a", 0, 9, dtype),
+        UOp.variable("b", -5 if dtype.kind == "int" else 0, 6, dtype),
+    ]  # type: ignore[attr-defined,arg-type]
     for _ in range(60):
         node = random_expression(rng, leaves, 3)
         values = {leaf: rng.randint(leaf.arg.lo, leaf.arg.hi) for leaf in leaves}
@@ -288,7 +299,9 @@ def lose_validity(node: UOp) -> UOp:
 
 
 def test_the_rule_that_broke_it_is_named() -> None:
-    wrong = PatternMatcher([(UPat(Ops.INDEX, src=(UPat(), UPat(), UPat()), name="node"), lose_validity)])
+    wrong = PatternMatcher(
+        [(UPat(Ops.INDEX, src=(UPat(), UPat(), UPat()), name="node"), lose_validity)]
+    )
     out, x = params(array(12), array(10))
     i = Axes().loop(12)
     ast = kernel(out.index(i).store(load(x, i - 1, (i >= 1) & (i < 11)), i))
@@ -296,7 +309,9 @@ def test_the_rule_that_broke_it_is_named() -> None:
     def run() -> UOp:
         return graph_rewrite(ast, wrong, name="lose")
 
-    with pytest.raises(SpecError, match=r"after pass 'lose'(.|\n)*made by rule lose_validity \(uop/test"):
+    with pytest.raises(
+        SpecError, match=r"after pass 'lose'(.|\n)*made by rule lose_validity \(uop/test"
+    ):
         prove.verify_pass(run(), kernel_spec, "lose", run)
 
 

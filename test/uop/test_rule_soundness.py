@@ -190,6 +190,17 @@ def test_most_rules_on_ints_are_proven() -> None:
     assert proven >= 5
 
 
+def test_a_cast_to_a_weak_int_wraps_in_64_bits() -> None:
+    """Found by sampling: bounds and merged casts took it for unbounded, its value did not."""
+    far = UOp.variable("far", 0, 7, dtypes.uint64) + (2**64 - 4)
+    weak = UOp(Ops.CAST, dtypes.weakint, (far,))
+    assert weak.vmin == dtypes.int64.min
+    for target in (dtypes.bfloat16, dtypes.weakint, dtypes.float32):
+        node = UOp(Ops.CAST, target, (weak,))
+        result = graph_rewrite(node, symbolic)
+        assert result is node or compare(node, result, random.Random(0)) is None
+
+
 # ------------------------------------------------------------ validity and axes
 
 
@@ -207,7 +218,9 @@ def conditions_on_axes(maker: Maker) -> UOp:
     for _ in range(maker.rng.randint(1, 3)):
         x = maker.value(dtypes.weakint, 1)
         number = UOp.const(dtypes.weakint, maker.rng.randint(-1, 8))
-        parts.append(UOp(Ops.CMPLT, dtypes.bool, (x, number) if maker.rng.random() < 0.5 else (number, x)))
+        parts.append(
+            UOp(Ops.CMPLT, dtypes.bool, (x, number) if maker.rng.random() < 0.5 else (number, x))
+        )
     total = parts[0]
     for part in parts[1:]:
         total = UOp(Ops.AND, dtypes.bool, (total, part))
@@ -327,7 +340,9 @@ def random_movement(rng: random.Random, source: UOp) -> UOp:
     if op is Ops.SHRINK:
         starts = [rng.randrange(size) for size in shape]
         pairs = zip(starts, shape, strict=True)
-        return source._mop(op, tuple((start, rng.randint(start + 1, size)) for start, size in pairs))
+        return source._mop(
+            op, tuple((start, rng.randint(start + 1, size)) for start, size in pairs)
+        )
     if op is Ops.FLIP:
         return source._mop(op, tuple(rng.random() < 0.5 for _ in shape))
     return source._mop(op, tuple(rng.choice([1, 1, 2]) for _ in shape))
@@ -339,7 +354,9 @@ def random_view(rng: random.Random) -> UOp:
         node = UOp.const(dtypes.int32, rng.choice([0, 3]))._mop(Ops.RESHAPE, (1, 1))
         node = node._mop(Ops.EXPAND, (2, 3))
     else:
-        node = UOp.new_buffer("CPU", 12, dtypes.int32)._mop(Ops.RESHAPE, rng.choice([(3, 4), (12,)]))
+        node = UOp.new_buffer("CPU", 12, dtypes.int32)._mop(
+            Ops.RESHAPE, rng.choice([(3, 4), (12,)])
+        )
     for _ in range(rng.randint(1, 5)):
         node = random_movement(rng, node)
         if rng.random() < 0.2:
@@ -467,7 +484,9 @@ def test_every_rule_of_the_package_is_checked_here() -> None:
         for name, value in vars(importlib.import_module(module.name)).items():
             if isinstance(value, PatternMatcher):
                 missing = [str(rule) for rule in value.rules if id(rule) not in known]
-                assert not missing, f"{module.name}.{name} has rules that no test here checks: {missing}"
+                assert not missing, (
+                    f"{module.name}.{name} has rules that no test here checks: {missing}"
+                )
 
 
 def test_a_wrong_rule_is_found() -> None:

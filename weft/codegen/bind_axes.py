@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from weft.codegen.loops import FreshAxes, own_axes
-from weft.codegen.open_grid import nests_of
+from weft.codegen.opt.gpu import nests_of
 from weft.codegen.share_reduces import THREAD_KINDS
 from weft.dtype import dtypes
 from weft.errors import CompileError

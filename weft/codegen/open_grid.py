@@ -12,7 +12,7 @@ breaks this runs on one thread.
 from __future__ import annotations
 
 from weft.codegen.loops import own_axes
-from weft.codegen.opt.gpu import runs_in_any_order
+from weft.codegen.opt.gpu import nests_of, runs_in_any_order
 from weft.codegen.share_reduces import THREAD_KINDS
 from weft.errors import CompileError
 from weft.helpers import prod
@@ -34,21 +34,6 @@ def open_grid(sink: UOp, target: Target) -> UOp:
         for axis in _grid_axes(nest):
             changes[axis] = axis.replace(arg=RangeArg(axis.arg.number, AxisType.GLOBAL))
     return sink.substitute(changes)
-
-
-def nests_of(sink: UOp) -> list[list[UOp]]:
-    """Stores that share axes, together; one without axes is a nest of its own."""
-    found: list[list[UOp]] = []
-    owner: dict[UOp, list[UOp]] = {}
-    for store in sorted(sink.src, key=lambda s: -len(own_axes(s))):
-        nest = next((owner[axis] for axis in own_axes(store) if axis in owner), None)
-        if nest is None:
-            nest = []
-            found.append(nest)
-        nest.append(store)
-        for axis in own_axes(store):
-            owner.setdefault(axis, nest)
-    return found
 
 
 def _grid_axes(nest: list[UOp]) -> list[UOp]:

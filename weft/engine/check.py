@@ -215,7 +215,10 @@ def sum_of_absolutes(kernel: UOp) -> tuple[UOp, int]:
         if node.op is Ops.REDUCE and node.arg is Ops.ADD and dtypes.is_float(node.dtype):
             size = math.prod(int(axis.src[0].vmax) for axis in node.src[1:])
             longest = max(longest, size)
-            src = (UOp(Ops.MAX, node.dtype, (src[0], UOp(Ops.NEG, node.dtype, (src[0],)))), *src[1:])
+            src = (
+                UOp(Ops.MAX, node.dtype, (src[0], UOp(Ops.NEG, node.dtype, (src[0],)))),
+                *src[1:],
+            )
         changed[node] = node if src == node.src else node.with_src(src)
     return changed[kernel], longest
 
@@ -357,7 +360,9 @@ def _zero_if_outside(branch: UOp, size: Any) -> UOp:
     if number.op is not Ops.CONST:
         return branch
     most = size if isinstance(size, int) else size.vmax
-    return branch if -most <= number.arg < most else branch.substitute({number: number.const_like(0)})
+    return (
+        branch if -most <= number.arg < most else branch.substitute({number: number.const_like(0)})
+    )
 
 
 def _is_inside(index: UOp, size: Any) -> bool:

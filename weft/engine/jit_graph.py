@@ -306,7 +306,7 @@ class CapturedGraph:
                     if id(value) != identity:
                         return None
                 elif kind is Tensor:
-                    if not isinstance(value, Tensor):
+                    if not isinstance(value, Tensor) or (value.grad is not None) != length:
                         return None
                     tensors[label] = value
                 elif type(value) is not kind or (length is not None and len(value) != length):
@@ -722,9 +722,9 @@ class CapturedGraph:
 
 
 def _checks(expected: tuple[Any, ...]) -> tuple[Any, int | None, int | None]:
-    """(type, length, id): what a place has to hold."""
+    """(type, length or whether it has a gradient, id): what a place has to hold."""
     if expected[0] == "tensor":
-        return Tensor, None, None
+        return Tensor, int(expected[1]), None
     if expected[0] == "object":
         return None, None, expected[1]
     return expected[1], expected[2] if len(expected) > 2 else None, None

@@ -17,7 +17,7 @@ import functools
 import sys
 import types
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 MISSING: Any = type("Missing", (), {"__repr__": lambda self: "MISSING"})()
@@ -45,6 +45,7 @@ class Chain:
     root_id: int
     name: str | None  # a key of `root`, a module's dictionary; None: `root` itself
     attributes: tuple[str, ...] = ()
+    is_written: bool = False  # only written: what matters is whether there is a tensor
 
     def __str__(self) -> str:
         first = self.name
@@ -208,8 +209,10 @@ class _Finder:
             base = _base(step, variable, names, cells, local)
             if base is None or _is_counter(steps, position, variable):
                 continue
-            chain = self.follow(base, attributes)
             following = steps[after : after + 3]
+            if following and following[0].opname == "STORE_ATTR":
+                self.add_written(base, [*attributes, following[0].argval])
+            chain = self.follow(base, attributes)
             if chain is None or not following:
                 continue
             if following[0].opname == "STORE_FAST" and stored.count(following[0].argval) == 1:
@@ -245,6 +248,19 @@ class _Finder:
         if value is not MISSING and not _is_tensor(value):
             self.add_callable(value, None)
         return chain
+
+    def add_written(self, base: Chain, attributes: list[str]) -> None:
+        """A place that is assigned to."""
+        chain = base
+        _, _, value = base.find()
+        for attribute in attributes:
+            if value is MISSING or _is_tensor(value):
+                return
+            kind, value = static_attribute(value, attribute)
+            chain = chain.then(attribute)
+            if kind not in ("plain", "none"):
+                return
+        self.chains.setdefault(replace(chain, is_written=True))
 
     def add_elements(self, chain: Chain, attributes: list[str]) -> None:
         """The loop variable over a container: what is called of each element."""

@@ -458,14 +458,6 @@ class Recording:
         for label in sorted(used, key=repr):
             if label.kind == "state":
                 self._note_path(label.path)
-            elif label.kind != "root":
-                given = self.arguments.tensors if label.kind == "argument" else None
-                found = (given or self.arguments.containers)[label.path[0]]
-                path = self.walk.labels.get(id(found))
-                if path is not None:
-                    # an argument that is also state
-                    self._note_path(path)
-                    run.ties.append((path, (label.kind, label.path[0])))
         self._note_ties()
         for path in run.tree:
             label = Label("state", path)
@@ -480,18 +472,31 @@ class Recording:
                 self.run.kept.append(self._objects[part])
 
     def _note_ties(self) -> None:
-        """Several ways to one thing that matters: each has to lead there again."""
-        ways: dict[int, list[tuple[tuple[Any, ...], Any]]] = {}
+        """Several ways to one thing: each has to lead there again.
+
+        Also for what is not used: that a place holds what it held may be the function's own doing,
+        which would not show as a change.
+        """
+        holding = {
+            path[:i] for f in self.walk.found for path in [f.label] for i in range(len(path))
+        }
+        holding |= {f.label for f in self.walk.found}
+        for kind, given in (
+            ("argument", self.arguments.tensors),
+            ("container", self.arguments.containers),
+        ):
+            for index, value in enumerate(given):
+                path = self.walk.labels.get(id(value))
+                if path in holding:
+                    self._note_path(path)
+                    self.run.ties.append((path, (kind, index)))
+        by_id = {id(value): path for path, value in self._objects.items()}
         for container, key, child in self.walk.again:
-            ways.setdefault(child, []).append((container, key))
-        done: set[tuple[Any, ...]] = set()
-        while len(done) < len(self.run.tree):
-            for path in [p for p in self.run.tree if p not in done]:
-                done.add(path)
-                for container, key in ways.get(id(self._objects[path]), ()):
-                    if container:
-                        self._note_path(container)
-                    self.run.ties.append((path, ("child", container, key)))
+            if by_id[child] in holding:
+                self._note_path(by_id[child])
+                if container:
+                    self._note_path(container)
+                self.run.ties.append((by_id[child], ("child", container, key)))
 
     # ------------------------------------------------------------ putting things back
     def _hand_over(self, tensors: list[Tensor]) -> None:
@@ -547,7 +552,7 @@ class Recording:
 def expectation_of(value: Any) -> tuple[Any, ...]:
     """What has to be in a place for the rest of a path to mean the same."""
     if isinstance(value, Tensor):
-        return ("tensor",)
+        return ("tensor", value.grad is not None)
     if isinstance(value, (list, tuple, deque)):
         return ("sequence", type(value), len(value))
     if isinstance(value, dict):

@@ -42,15 +42,28 @@ def apply_moves(value: UOp, moves: Sequence[Move], writing: bool = False) -> UOp
     return value
 
 
+def _is_moved_constant(node: UOp) -> bool:
+    """Whether it is made of constants that were only moved about; the first other op says no."""
+    seen = {node}
+    pending = [node]
+    while pending:
+        found = pending.pop()
+        if found.op not in _CONSTANT_OPS:
+            return False
+        fresh = [source for source in found.src if source not in seen]
+        seen.update(fresh)
+        pending.extend(fresh)
+    return True
+
+
 def cast_value(node: UOp, dtype: DType) -> UOp:
     """A cast; a weak constant that was only moved about becomes a constant of the dtype itself."""
     if node.dtype is dtype:
         return node
     if node.op is not Ops.CONST and node.dtype in (dtypes.weakint, dtypes.weakfloat, dtypes.bool):
-        nodes = node.toposort()
-        if all(u.op in _CONSTANT_OPS for u in nodes):
+        if _is_moved_constant(node):
             done: dict[UOp, UOp] = {}
-            for u in nodes:
+            for u in node.toposort():
                 if u.op is Ops.CONST:
                     done[u] = u.cast(dtype)
                 else:

@@ -23,6 +23,7 @@ _KEYS = {2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64}
 # Up to here each element counts how many come before it: quadratic work, but two kernels. Beyond,
 # the order is made digit by digit, stably, from the least one on.
 _COUNTED = 1024
+_COUNTED_AT_ONCE = 1 << 27
 # Bits of a digit, and elements of the blocks inside of which equal digits are counted: a table of
 # digits x blocks is then as large as what is sorted.
 _DIGIT = 6
@@ -104,13 +105,14 @@ class SortMixin(ConvMixin):
         # what fills the last block comes last: it is the greatest, and later than equal ones
         keys = keys._filled_up((rows, blocks * _BLOCK), -1).contiguous()
         row = self._iota(rows).reshape((rows, 1, 1))
+        row_of = row.squeeze(2)
         block = self._iota(blocks).reshape((1, blocks, 1))
         digits = self._iota(1 << _DIGIT).cast(dtypes.uint8)
         places = self._iota(_BLOCK)
         later = places.unsqueeze(0).ge(places.unsqueeze(1))
         order = self._iota(blocks * _BLOCK).expand(keys.shape)
         for shift in range(0, keys.dtype.itemsize * 8, _DIGIT):
-            sorted_keys = keys if shift == 0 else keys.gather(1, order)
+            sorted_keys = keys if shift == 0 else keys._take({0: row_of, 1: order})
             digit = ((sorted_keys >> shift) & ((1 << _DIGIT) - 1)).cast(dtypes.uint8)
             digit = digit.reshape((rows, blocks, _BLOCK)).contiguous()
             mine = digit.unsqueeze(1).eq(digits.reshape((1, -1, 1, 1)))
@@ -172,12 +174,17 @@ class SortMixin(ConvMixin):
     def _first(self, k: int) -> Self:
         """The places of the k least keys of each row, in order."""
         count = self.shape[1]
+        if k == 1:
+            return self.argmin(1, keepdim=True)
         if not is_int(count) or count <= _COUNTED or k > count // 4:
             return self._order()._slice(1, 0, k)
         if k <= _FEW:
             return self._first_of_blocks(k)
         places = self._below_threshold(k)
-        order = self.gather(1, places).contiguous()._order().contiguous()
+        found = self.gather(1, places).contiguous()
+        # counting takes two kernels, so it may take more steps than sorting by digits
+        few = self.shape[0] * k * k <= _COUNTED_AT_ONCE
+        order = (found._counted_order() if few else found._order()).contiguous()
         return places.gather(1, order)
 
     def _first_of_blocks(self, k: int) -> Self:
@@ -195,11 +202,11 @@ class SortMixin(ConvMixin):
         filled = filled.reshape((rows, blocks, width))
         # in the order of the blocks, so that of equal elements the earlier one still comes first
         chosen = filled.min(2).contiguous()._first_of_blocks(k).contiguous()
-        chosen = chosen.gather(1, chosen._counted_order()).contiguous()
         row = self._iota(rows).unsqueeze(1)
+        chosen = chosen._take({0: row, 1: chosen._counted_order()}).contiguous()
         found = filled._take({0: row, 1: chosen}).reshape((rows, k * width)).contiguous()
         inner = found._first_of_blocks(k).contiguous()
-        return chosen.gather(1, inner // width) * width + inner % width
+        return chosen._take({0: row, 1: inner // width}) * width + inner % width
 
     def _below_threshold(self, k: int) -> Self:
         """The places of the k least keys of each row, as they come.
@@ -215,10 +222,10 @@ class SortMixin(ConvMixin):
         left = self._iota(1).reshape((1, 1)).expand((rows, 1)) + k
         for shift in range(ceildiv(width, _TABLE) * _TABLE - _TABLE, -1, -_TABLE):
             digit = ((keys >> shift) & ((1 << _TABLE) - 1)).cast(dtypes.int32)
-            begins = (
-                keys.eq(keys) if shift + _TABLE >= width else (keys >> (shift + _TABLE)).eq(known)
-            )
-            place = begins.where(digit, 1 << _TABLE)
+            place = digit
+            if shift + _TABLE < width:
+                begins = (keys >> (shift + _TABLE)).eq(known)
+                place = begins.where(digit, 1 << _TABLE)
             one = left._constant(1)
             empty = left._constant(0).expand((rows, 1 << _TABLE))
             counts = empty._written((0, 1), (row.expand(place.shape), place), one, Ops.ADD)

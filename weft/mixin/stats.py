@@ -24,6 +24,8 @@ from weft.uop.opset import Ops
 # up to here every prefix is its own reduction; longer axes are cut into blocks first. The prefixes
 # of a block are lanes of one vector.
 _SCAN_BLOCK = 16
+# so little work that blocks would only be more kernels
+_SCAN_AT_ONCE = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -225,7 +227,7 @@ class StatsMixin(IndexingMixin):
         before, after = self.shape[:place], self.shape[place + 1 :]
         if is_int(count) and count <= 1:
             return self._unchanged()
-        if not is_int(count) or count <= _SCAN_BLOCK:
+        if not is_int(count) or count <= _SCAN_BLOCK or self.numel() * count <= _SCAN_AT_ONCE:
             rows = self.reshape((*before, 1, count, *after))
             return rows._scan_blocks(place, fold).reshape(self.shape)
         blocks = ceildiv(count, _SCAN_BLOCK)

@@ -83,13 +83,12 @@ class _Cell(_Kind):
                 f"a cell of {self.input_size} inputs takes (batch, {self.input_size}) or one "
                 f"sample, found {x.shape}"
             )
+        values, weight_ih, bias_ih = computing(x, self.weight_ih, self.bias_ih)
+        inner = values.linear(weight_ih.transpose(), bias_ih)
         if state is None:
             shape = (*x.shape[:-1], self.hidden_size)
-            zeros = Tensor.zeros(*shape, dtype=self.weight_hh.dtype, device=x.device)
-            state = (zeros,) * self.states
-        values, weight_ih, bias_ih = computing(x, self.weight_ih, self.bias_ih)
+            state = (Tensor.zeros(*shape, dtype=inner.dtype, device=x.device),) * self.states
         before, weight_hh, bias_hh = computing(state[0], self.weight_hh, self.bias_hh)
-        inner = values.linear(weight_ih.transpose(), bias_ih)
         hidden = before.linear(weight_hh.transpose(), bias_hh)
         return self._advance(inner, hidden, state)
 

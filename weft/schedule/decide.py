@@ -170,6 +170,11 @@ class Decider:
             and first.loops == frozenset(draft.ranges)
             and len(axes) == len(draft.ranges)
             and frozenset(axes) == first.loops
+            # a loop over the first elements of an axis is not one over all of them
+            and all(
+                axis is ZERO or axis.src[0] is as_index(size)
+                for axis, size in zip(first.index, node.shape, strict=True)
+            )
         )
         if node.op is Ops.REDUCE_AXIS and not self._may_inline_reduction(node, [first]):
             return None

@@ -81,17 +81,21 @@ def make_schedule(sink: UOp, next_number: int, device: Any) -> Schedule:
     sink = separate_states(sink)
     if SPEC >= 2:
         type_verify(sink, tensor_spec, "separate_states")
+    alone: set[UOp] = set()
     for _ in range(1000):
-        attempt = _attempt(sink, context)
+        attempt = _attempt(sink, context, alone)
         if isinstance(attempt, Schedule):
             attempt.tables = context.tables
             return attempt
-        sink = _keep_values(sink, set(attempt))
+        stores = {node for node in attempt if node.op is Ops.STORE}
+        alone.update(node for node in attempt if node not in stores)
+        sink = _keep_values(sink, stores) if stores else sink
     raise AssertionError("the writes of this graph cannot be ordered")
 
 
-def _attempt(sink: UOp, context: PrepareContext) -> Schedule | list[UOp]:
-    """A schedule, or the STOREs whose values have to be stored apart first."""
+def _attempt(sink: UOp, context: PrepareContext, alone: set[UOp]) -> Schedule | list[UOp]:
+    """A schedule, or the STOREs whose values have to be stored apart first, or values that have to
+    be stored by kernels of their own."""
     wanted = [_plain(value) for value in sink.src]
     order = sink.toposort()
     separate = {node for node in order if node.op in (Ops.CONTIGUOUS, Ops.COPY)}
@@ -99,7 +103,7 @@ def _attempt(sink: UOp, context: PrepareContext) -> Schedule | list[UOp]:
     must_store = {v for v in must_store if 0 not in v.shape}
     survey = Survey(sink, must_store)
     survey.order = [n for n in survey.order if not _writes_nothing(n)]
-    plan = Decider(survey, must_store, separate, context.device).run()
+    plan = Decider(survey, must_store, separate | alone, context.device).run()
     number = context.next_number
     homes: dict[UOp, UOp] = {}
     for node, draft in plan.stored.items():
@@ -118,6 +122,14 @@ def _attempt(sink: UOp, context: PrepareContext) -> Schedule | list[UOp]:
         merged = join_nests(merge_kernels(kernels))
         ordered = order_kernels(merged, all_dependencies(merged))
     except CycleError as cycle:
+        riders = [
+            node
+            for kernel in cycle.stuck
+            for node in kernel.writes
+            if node.op is not Ops.STORE and node is not kernel.draft.root and node not in alone
+        ]
+        if riders:
+            return riders
         stuck = [k.draft.root for k in cycle.stuck if k.draft.root.op is Ops.STORE]
         return [next(root for root in stuck if root.src[1].op is not Ops.CONTIGUOUS)]
     return _finish(wanted, ordered, homes)

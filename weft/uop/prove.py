@@ -545,7 +545,9 @@ def bound_registers(uops: Sequence[UOp]) -> dict[UOp, UOp]:
             started[node] = len(blocks)
         elif node.op is Ops.ACC_SET and intervals.get(node.src[0]) is not None:
             around = blocks[started[node.src[0]] :]
-            least = 0 if any(b.op is Ops.IF for b in around) else prod(b.src[0].vmin for b in around)
+            least = (
+                0 if any(b.op is Ops.IF for b in around) else prod(b.src[0].vmin for b in around)
+            )
             most = prod(b.src[0].vmax for b in around if b.op is Ops.RANGE)
             intervals[node.src[0]] = _updated(node, intervals[node.src[0]], (least, most), found)
         elif node.op is Ops.LOAD and node.src[0] in intervals and node.src[1].op is Ops.END:
@@ -674,9 +676,7 @@ def prove_barriers(uops: Sequence[UOp], name: str, pass_name: str | None = None)
         place += 1
 
 
-def _meet(
-    node: UOp, touched: dict[tuple[UOp, Ops], UOp], name: str, pass_name: str | None
-) -> None:
+def _meet(node: UOp, touched: dict[tuple[UOp, Ops], UOp], name: str, pass_name: str | None) -> None:
     memory = node.src[0].src[0]
     if memory.op is not Ops.LOCAL or memory.arg.memory == "scratch":
         return
@@ -729,6 +729,10 @@ def guilty_rule(run: Callable[[], Any], check: Callable[[UOp], None]) -> Rule | 
 
     for before, after, rule in steps.found:
         if is_broken(after) and not is_broken(before):
+            return rule
+    # each side may be legal by itself, and the one no substitute for the other
+    for before, after, rule in steps.found:
+        if before.dtype is not after.dtype:
             return rule
     return None
 

@@ -57,29 +57,48 @@ def optimise_groups(ast: UOp, nests: list[list[UOp]], target: Target) -> UOp:
 def runs_in_any_order(ast: UOp) -> bool:
     """Whether iterations of output loops do not see each other's stores.
 
-    A load of a buffer that the kernel writes must be of the very element that is stored in the same
-    iteration, and the place of a store must not come from memory, where two may be the same.
+    No two stores of a kernel write one element. So a load of a buffer that the kernel writes must
+    be of the very element that is stored in the same iteration, and the place of a store must not
+    come from memory, where two may be the same.
     """
-    deepest: dict[UOp, int] = {}
+    written: set[UOp] = set()
     for store in ast.src:
-        for axis in closed_axes(store):
-            deepest[axis] = max(deepest.get(axis, 0), len(closed_axes(store)))
-    places: dict[UOp, UOp | None] = {}
-    for store in ast.src:
-        memory, index = store.src[0].src[:2]
-        axes = closed_axes(store)
         if store.arg is not None or any([u.op is Ops.LOAD for u in store.src[0].toposort()]):
             return False
-        # several places, or an element for many iterations: no load is of the very element
-        is_own = all([deepest[axis] == len(axes) for axis in axes])
-        is_same = places.setdefault(memory, index) is index
-        if not is_own or not is_same:
-            places[memory] = None
-    for node in ast.toposort():
-        if node.op is Ops.LOAD and node.src[0].src[0] in places:
-            if places[node.src[0].src[0]] is not node.src[0].src[1]:
-                return False
+        written.add(store.src[0].src[0])
+    for nest in nests_of(ast):
+        places = _own_places(nest)
+        for node in UOp.sink(*nest).toposort():
+            if node.op is Ops.LOAD and node.src[0].src[0] in written:
+                if places.get(node.src[0].src[0]) is not node.src[0].src[1]:
+                    return False
     return True
+
+
+def nests_of(ast: UOp) -> list[list[UOp]]:
+    """Stores that share axes, together, the deepest first; one without axes is alone."""
+    found: list[list[UOp]] = []
+    owner: dict[UOp, list[UOp]] = {}
+    for store in sorted(ast.src, key=lambda s: -len(closed_axes(s))):
+        nest = next((owner[axis] for axis in closed_axes(store) if axis in owner), None)
+        if nest is None:
+            nest = []
+            found.append(nest)
+        nest.append(store)
+        for axis in closed_axes(store):
+            owner.setdefault(axis, nest)
+    return found
+
+
+def _own_places(nest: list[UOp]) -> dict[UOp, UOp | None]:
+    """For each buffer the one index at which every iteration stores an element of its own."""
+    places: dict[UOp, UOp | None] = {}
+    for store in nest:
+        memory, index = store.src[0].src[:2]
+        is_own = len(closed_axes(store)) == len(closed_axes(nest[0]))
+        if places.setdefault(memory, index) is not index or not is_own:
+            places[memory] = None
+    return places
 
 
 def _plan(nest: Nest, target: Target) -> list[Opt]:

@@ -1,0 +1,157 @@
+"""What the examples share: arguments, checkpoints, tables, pictures.
+
+In: models, optimisers, arrays of pixels. Out: files, and lines on stdout. Uses the public names of
+weft only. Invariant: a checkpoint holds everything that training needs to go on, and is never seen
+half written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import struct
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from weft import GlobalCounters, Tensor, nn
+
+INK, PAPER, GOOD, BAD = (40, 40, 40), (255, 255, 255), (30, 140, 60), (200, 40, 40)
+
+# 3 by 5 pixels of each digit, a row an octal number
+_DIGIT_ROWS = ("75557", "26227", "71747", "71717", "55711", "74717", "74757", "71122", "75757", "75717")
+
+
+# ------------------------------------------------------------ arguments and tables
+def arguments(description: str | None, **defaults: Any) -> argparse.ArgumentParser:
+    """A parser with what every training program takes; `defaults` may also add --names of its own."""
+    parser = argparse.ArgumentParser(
+        description=(description or "").strip().splitlines()[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    helps = {
+        "steps": "how many steps to train",
+        "batch": "samples in a step",
+        "lr": "greatest learning rate",
+        "seed": "seed of all random numbers",
+        "out": "folder for what is written",
+    }
+    for name, default in {**defaults, "seed": 1, "out": Path(".")}.items():
+        parser.add_argument(
+            f"--{name}", type=type(default), default=default, help=helps.get(name, " ")
+        )
+    parser.add_argument("--resume", type=Path, help="checkpoint to go on from")
+    return parser
+
+
+def table(rows: Mapping[str, Any]) -> None:
+    """Names and values, aligned."""
+    width = max(len(name) for name in rows)
+    print()
+    for name, value in rows.items():
+        print(f"  {name:<{width}}  {value}")
+
+
+class Watch:
+    """Seconds and kernels since it was made."""
+
+    def __init__(self) -> None:
+        GlobalCounters.reset()
+        self.start = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds so far."""
+        return time.perf_counter() - self.start
+
+    @property
+    def kernels(self) -> int:
+        """Kernels so far."""
+        return GlobalCounters.kernel_count
+
+
+# ------------------------------------------------------------ checkpoints
+class Training:
+    """A model, its optimiser and its schedule, saved and loaded together."""
+
+    def __init__(
+        self, model: Any, optimizer: nn.optim.Optimizer, schedule: nn.schedule.LRScheduler
+    ) -> None:
+        self.model = model
+        self.optimizer = optimizer
+        self.schedule = schedule
+
+    def state(self) -> dict[str, Tensor]:
+        """Every tensor that training changes, by name."""
+        found = nn.state.get_state_dict({"model": self.model, "optimizer": self.optimizer})
+        twice = ("optimizer.params.", "optimizer.buffers.")
+        kept = {name: tensor for name, tensor in found.items() if not name.startswith(twice)}
+        return {**kept, "schedule.count": self.schedule.count}
+
+    def save(self, path: Path) -> None:
+        """Writes a checkpoint; a kill while writing leaves the one before."""
+        nn.state.safe_save(self.state(), path)
+
+    def load(self, path: Path | None) -> int:
+        """Goes on from a checkpoint, if there is one: the number of steps done."""
+        if path is None:
+            return 0
+        nn.state.load_state_dict(self.state(), nn.state.safe_load(path), verbose=False)
+        return int(self.schedule.count.item())
+
+
+# ------------------------------------------------------------ pictures
+def write_png(path: Path, pixels: Any) -> None:
+    """An array (height, width, 3) of bytes as a PNG file."""
+    height, width, _ = pixels.shape
+    rows = np.zeros((height, width * 3 + 1), dtype=np.uint8)  # a row starts with its filter: none
+    rows[:, 1:] = pixels.reshape(height, width * 3)
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    parts = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows.tobytes(), 9))
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + parts + chunk(b"IEND", b""))
+
+
+def canvas(height: int, width: int) -> Any:
+    """A white picture."""
+    return np.full((height, width, 3), PAPER, dtype=np.uint8)
+
+
+def draw_digit(picture: Any, top: int, left: int, digit: int, color: Sequence[int]) -> None:
+    """A small digit, each of its pixels 2 by 2."""
+    for y, row in enumerate(_DIGIT_ROWS[digit]):
+        for x in range(3):
+            if int(row, 8) >> (2 - x) & 1:
+                picture[top + 2 * y : top + 2 * y + 2, left + 2 * x : left + 2 * x + 2] = color
+
+
+def draw_image(picture: Any, top: int, left: int, image: Any, scale: int = 6) -> None:
+    """A small grey image, 0 white and 1 black, each of its pixels a square."""
+    grey = (255 - 255 * np.clip(image, 0, 1)).astype(np.uint8)
+    large = np.repeat(np.repeat(grey, scale, 0), scale, 1)
+    picture[top : top + large.shape[0], left : left + large.shape[1]] = large[:, :, None]
+
+
+def draw_curve(values: Sequence[float], height: int = 240, width: int = 480) -> Any:
+    """A picture of numbers over time; the paler line is their average so far, smoothed."""
+    picture = canvas(height, width)
+    smooth = [values[0]]
+    for value in values[1:]:
+        smooth.append(0.95 * smooth[-1] + 0.05 * value)
+    low, high = min(values), max(values)
+    spread = (high - low) or 1.0
+    for line, color in ((values, (190, 210, 230)), (smooth, INK)):
+        heights = [int((high - value) / spread * (height - 21)) + 10 for value in line]
+        for x in range(10, width - 10):
+            where = (x - 10) / (width - 21) * (len(heights) - 1)
+            now = heights[int(where)]
+            after = heights[min(int(where) + 1, len(heights) - 1)]
+            y = int(now + (after - now) * (where % 1))
+            picture[y - 1 : y + 1, x] = color
+    return picture

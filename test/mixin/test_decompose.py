@@ -1,0 +1,146 @@
+"""qr, svd and newton_schulz: factors are orthogonal, products give the matrix back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from test.mixin.compare import check
+from weft import Tensor
+from weft.errors import ArgumentError, DTypeError, ShapeError
+
+SHAPES = [(1, 1), (2, 2), (3, 5), (5, 3), (4, 1), (1, 4), (2, 3, 3), (9, 6)]
+TOLERANCE = {"float32": 2e-5, "float64": 1e-12}
+
+
+def matrix(shape: tuple[int, ...], dtype: str = "float64") -> Any:
+    return np.random.default_rng(0).standard_normal(shape).astype(dtype)
+
+
+def check_orthogonal(found: Any, tolerance: float) -> None:
+    """Its columns are."""
+    product = np.swapaxes(found, -1, -2) @ found
+    wanted = np.broadcast_to(np.eye(found.shape[-1]), product.shape)
+    np.testing.assert_allclose(product, wanted, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_qr(shape: tuple[int, ...], dtype: str) -> None:
+    array = matrix(shape, dtype)
+    q, r = [factor.numpy() for factor in Tensor(array).qr()]
+    assert q.shape == (*shape[:-1], shape[-2]) and r.shape == shape
+    np.testing.assert_allclose(q @ r, array, atol=TOLERANCE[dtype])
+    check_orthogonal(q, TOLERANCE[dtype])
+    assert (np.tril(r, -1) == 0).all()
+
+
+@pytest.mark.parametrize("full_matrices", [True, False])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_svd(shape: tuple[int, ...], full_matrices: bool) -> None:
+    array = matrix(shape)
+    u, s, v = [factor.numpy() for factor in Tensor(array).svd(full_matrices)]
+    wanted = np.linalg.svd(array, full_matrices=full_matrices)
+    assert [u.shape, s.shape, v.shape] == [part.shape for part in wanted]
+    count = min(shape[-2:])
+    np.testing.assert_allclose(s, wanted[1], atol=1e-12)
+    product = (u[..., :count] * s[..., None, :]) @ v[..., :count, :]
+    np.testing.assert_allclose(product, array, atol=1e-12)
+    check_orthogonal(u, 1e-12)
+    check_orthogonal(np.swapaxes(v, -1, -2), 1e-12)
+
+
+def test_rank_deficient_matrices_still_have_orthogonal_factors() -> None:
+    array = matrix((5, 5))
+    array[:, 2] = array[:, 1]
+    array[:, 3] = 0
+    u, s, v = [factor.numpy() for factor in Tensor(array).svd()]
+    np.testing.assert_allclose((u * s) @ v, array, atol=1e-12)
+    check_orthogonal(u, 1e-12)
+    check_orthogonal(v.T, 1e-12)
+    np.testing.assert_allclose(s[3:], 0, atol=1e-12)
+    q, r = [factor.numpy() for factor in Tensor(np.zeros((3, 2))).qr()]
+    assert (q == np.eye(3)).all() and (r == 0).all()
+
+
+def test_lengths_neither_overflow_nor_vanish() -> None:
+    for scale in (1e30, 1e-30):
+        array = (matrix((3, 3)) * scale).astype(np.float32)
+        q, r = [factor.numpy() for factor in Tensor(array).qr()]
+        np.testing.assert_allclose(q @ (r / scale), array / scale, atol=1e-5)
+
+
+def test_matrices_without_elements() -> None:
+    for shape in ((2, 0), (0, 2), (3, 0, 2)):
+        for full_matrices in (True, False):
+            found = Tensor(np.zeros(shape)).svd(full_matrices)
+            wanted = np.linalg.svd(np.zeros(shape), full_matrices=full_matrices)
+            assert [part.shape for part in found] == [part.shape for part in wanted]
+
+
+def test_gradient_of_qr() -> None:
+    array = matrix((3, 4))
+    values, leaf = Tensor(array), torch.from_numpy(array).requires_grad_()
+    found = (values.qr()[1].abs() ** 3).sum().gradient(values)[0]
+    wanted = torch.autograd.grad((torch.linalg.qr(leaf)[1].abs() ** 3).sum(), leaf)[0]
+    check(found, wanted.numpy())
+
+
+def total(u: Any, s: Any, v: Any, weight: Any) -> Any:
+    """Of svd's factors something that does not depend on their signs."""
+    product = (u * weight) @ v
+    return (product * product * product).sum() + (s * s * s).sum()
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (3, 4), (3, 3), (2, 3, 2)])
+def test_gradient_of_svd(shape: tuple[int, ...]) -> None:
+    array = matrix(shape)
+    weight = np.arange(1.0, min(shape[-2:]) + 1)
+    values, leaf = Tensor(array), torch.from_numpy(array).requires_grad_()
+    found = total(*values.svd(False), Tensor(weight)).gradient(values)[0]
+    factors = torch.linalg.svd(leaf, full_matrices=False)
+    wanted = torch.autograd.grad(total(*factors, torch.from_numpy(weight)), leaf)[0]
+    check(found, wanted.numpy())
+
+
+def test_second_gradient_of_svd() -> None:
+    array = matrix((2, 2))
+    weight = Tensor([1.0, 2.0], dtype="float64")
+
+    def slope(point: Any) -> tuple[Tensor, Tensor]:
+        values = Tensor(point)
+        first = total(*values.svd(), weight).gradient(values)[0]
+        return values, (first * first).sum()
+
+    values, squares = slope(array)
+    found = squares.gradient(values)[0].numpy()
+    for place in np.ndindex(2, 2):
+        step = np.zeros((2, 2))
+        step[place] = 1e-6
+        above, below = [slope(array + way * step)[1].item() for way in (1, -1)]
+        assert found[place] == pytest.approx((above - below) / 2e-6, rel=1e-5)
+
+
+def test_newton_schulz() -> None:
+    for shape in ((3, 5), (5, 3), (2, 4, 4)):
+        array = matrix(shape)
+        found = Tensor(array).newton_schulz(40, (1.5, -0.5)).numpy()
+        u, _, v = np.linalg.svd(array, full_matrices=False)
+        np.testing.assert_allclose(found, u @ v, atol=1e-6)
+    array = matrix((3, 4))
+    scaled = array / (np.sqrt((array**2).sum()) + 1e-7)
+    square = scaled @ scaled.T
+    wanted = 2 * scaled - 1.5 * square @ scaled + 0.5 * square @ square @ scaled
+    check(Tensor(array).newton_schulz(1, (2.0, -1.5, 0.5)), wanted)
+
+
+def test_errors() -> None:
+    with pytest.raises(ShapeError, match="qr takes matrices"):
+        Tensor([1.0]).qr()
+    with pytest.raises(DTypeError, match="svd takes numbers"):
+        Tensor([[True]]).svd()
+    with pytest.raises(ArgumentError, match="at least one coefficient"):
+        Tensor([[1.0]]).newton_schulz(1, ())

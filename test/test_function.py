@@ -1,0 +1,170 @@
+"""Functions with gradients of their own, and kernels written by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+from weft import Tensor, UOp, dtypes
+from weft.errors import ArgumentError
+from weft.uop.ops import KernelInfo, Ops
+
+
+# ------------------------------------------------------------ function
+def test_the_given_gradient_is_taken() -> None:
+    @weft.function(grad_fxn=lambda gradient, x: gradient * 7)
+    def rounded(x: Tensor) -> Tensor:
+        return x.round()
+
+    x = Tensor([1.4, 2.6])
+    assert rounded(x).tolist() == [1.0, 3.0]
+    assert (rounded(x) * Tensor([1.0, 2.0])).sum().gradient(x)[0].tolist() == [7.0, 14.0]
+
+
+def test_other_arguments_and_results() -> None:
+    def rule(gradients: Any, x: Tensor, y: Tensor, scale: float, tags: list[int]) -> Any:
+        assert tags == [1, 2]
+        first, second = gradients
+        if first is not None:
+            return first * scale, None
+        return None, second * 10
+
+    @weft.function(grad_fxn=rule)
+    def both(x: Tensor, y: Tensor, scale: float, tags: list[int]) -> tuple[Tensor, Tensor]:
+        return x * scale, y + 1
+
+    x, y = Tensor([1.0, 2.0]), Tensor([[3.0]])
+    first, second = both(x, y, scale=2.0, tags=[1, 2])
+    total = first.sum() + second.sum() * 3
+    found = total.gradient(x, y)
+    assert found[0].tolist() == [2.0, 2.0] and found[1].tolist() == [[30.0]]
+
+
+def test_without_a_gradient_it_is_the_function() -> None:
+    @weft.function
+    def doubled(x: Tensor) -> Tensor:
+        return x * 2
+
+    x = Tensor([1.0])
+    assert doubled(x).sum().gradient(x)[0].tolist() == [2.0]
+
+
+def test_one_structure_is_one_schedule() -> None:
+    @weft.function(grad_fxn=lambda gradient, x, k: gradient)
+    def scaled(x: Tensor, k: int) -> Tensor:
+        return x * k
+
+    x = Tensor([1.0, 2.0]).realize()
+    assert scaled(x, 3).uop is scaled(x, 3).uop
+    assert scaled(x, 3).uop is not scaled(x, 4).uop
+    assert len(scaled(x, 3).add(1).schedule()) == 1
+
+
+def test_errors_of_a_gradient() -> None:
+    x = Tensor([1.0, 2.0])
+    wrong = weft.function(grad_fxn=lambda gradient, x: (gradient, gradient))(lambda x: x * 2)
+    with pytest.raises(ArgumentError, match="returned 2 gradients"):
+        wrong(x).sum().gradient(x)
+    shape = weft.function(grad_fxn=lambda gradient, x: gradient.reshape(2, 1))(lambda x: x * 2)
+    with pytest.raises(ArgumentError, match=r"returned \(2, 1\) for an argument of shape \(2,\)"):
+        shape(x).sum().gradient(x)
+    with pytest.raises(ArgumentError, match="must return Tensors"):
+        weft.function(grad_fxn=lambda g: g)(lambda: 3)()
+
+
+# ------------------------------------------------------------ custom_kernel
+def add_one(target: UOp, source: UOp) -> UOp:
+    i = UOp.range(source.size, 0)
+    return target.index(i).store(source.index(i).load() + 1, i).sink(arg=KernelInfo("add_one"))
+
+
+def product(target: UOp, left: UOp, right: UOp) -> UOp:
+    i, j, k = UOp.range(3, 0), UOp.range(5, 1), UOp.range(4, 2)
+    term = left.index(i * 4 + k).load() * right.index(k * 5 + j).load()
+    return target.index(i * 5 + j).store(term.reduce(Ops.ADD, k), i, j).sink()
+
+
+def shifted(target: UOp, source: UOp) -> UOp:
+    """The element before, nothing before the first; only odd places are written."""
+    i = UOp.range(source.size, 0)
+    before = source.index(i - 1, i > 0).load()
+    return target.index(i, (i % 2).ne(0)).store(before, i).sink()
+
+
+def test_a_kernel_writes_in_place() -> None:
+    source, target = Tensor([1.0, 2.0, 3.0]).realize(), Tensor.empty(3)
+    result = target.custom_kernel(source, fxn=add_one)
+    assert len(result) == 2 and result[1] is source
+    assert result[0].tolist() == [2.0, 3.0, 4.0] and target.tolist() == [2.0, 3.0, 4.0]
+
+
+def test_it_is_one_kernel_over_the_same_ranges() -> None:
+    left, right = [Tensor(np.ones(shape, np.float32)).realize() for shape in ((3, 4), (4, 5))]
+    result = Tensor.empty(3, 5).custom_kernel(left, right, fxn=product)[0]
+    (item,) = result.schedule()
+    ranges = [u for u in item.kernel.toposort() if u.op is Ops.RANGE]
+    assert sorted(u.src[0].arg for u in ranges) == [3, 4, 5]
+    assert result.tolist() == [[4.0] * 5] * 3
+
+
+def test_validity_of_loads_and_stores() -> None:
+    target = Tensor([9.0, 9.0, 9.0, 9.0])
+    target.custom_kernel(Tensor([1.0, 2.0, 3.0, 4.0]), fxn=shifted)
+    assert target.tolist() == [9.0, 1.0, 9.0, 3.0]
+
+
+def test_a_kernel_happens_every_time_it_is_written_down() -> None:
+    def count(target: UOp) -> UOp:
+        i = UOp.range(target.size, 0)
+        return target.index(i).store(target.index(i).load() + 1, i).sink()
+
+    counter = Tensor([0.0, 5.0]).realize()
+    for _ in range(3):
+        counter.custom_kernel(fxn=count)
+        counter.realize()
+    assert counter.tolist() == [3.0, 8.0]
+
+
+def test_two_outputs() -> None:
+    def both(first: UOp, second: UOp, source: UOp) -> UOp:
+        i = UOp.range(source.size, 0)
+        value = source.index(i).load()
+        return first.index(i).store(value * 2, i).sink(second.index(i).store(value * 3, i))
+
+    found = Tensor.empty(2).custom_kernel(Tensor.empty(2), Tensor([1.0, 2.0]), fxn=both)
+    assert found[0].tolist() == [2.0, 4.0] and found[1].tolist() == [3.0, 6.0]
+
+
+def test_gradient_of_the_kernel_itself_or_as_given() -> None:
+    left, right = [Tensor(np.random.default_rng(0).random(s)) for s in ((3, 4), (4, 5))]
+    empty = Tensor.empty(3, 5, dtype=dtypes.float64)
+    wanted = np.ones((3, 5)) @ right.numpy().T
+    plain = empty.custom_kernel(left, right, fxn=product)[0]
+    np.testing.assert_allclose(plain.sum().gradient(left)[0].numpy(), wanted)
+
+    def rule(gradient: UOp, kernel: UOp) -> Any:
+        _, a, b = [Tensor(node) for node in kernel.src]
+        outer = Tensor(gradient)
+        return None, (outer @ b.T * 10).uop, a.T @ outer
+
+    empty = Tensor.empty(3, 5, dtype=dtypes.float64)
+    given = empty.custom_kernel(left, right, fxn=product, grad_fxn=rule)[0]
+    found = given.sum().gradient(left, right)
+    np.testing.assert_allclose(found[0].numpy(), wanted * 10)
+    np.testing.assert_allclose(found[1].numpy(), left.numpy().T @ np.ones((3, 5)))
+    np.testing.assert_allclose(given.numpy(), left.numpy() @ right.numpy())
+
+
+def test_errors_of_a_kernel() -> None:
+    target = Tensor.empty(4)
+    with pytest.raises(ArgumentError, match="a SINK of STOREs"):
+        target.custom_kernel(fxn=lambda t: t)
+    with pytest.raises(ArgumentError, match="stay open"):
+        target.custom_kernel(
+            fxn=lambda t: t.index(UOp.range(4, 0)).store(UOp.const(dtypes.float32, 1)).sink()
+        )
+    with pytest.raises(ArgumentError, match="found a view"):
+        Tensor.zeros(4, 4)[1:].custom_kernel(Tensor.zeros(12), fxn=add_one)
