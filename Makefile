@@ -9,15 +9,29 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= $(shell n=$$(nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 1); [ $$n -gt 8 ] && n=8; echo $$n)
 TORCH := torch==2.13.0
+# random programs and sequences of actions of `make test-all`, each kind
+FUZZ ?= 2000
 
-.PHONY: demo test lint bench clean
+.PHONY: demo fusion test test-all lint bench clean
+
+# Trains a convnet on handwritten digits, saves it, loads it in a new process, draws some of them.
+demo: $(VENV)/.installed
+	$(BIN)/python examples/digits.py --out build
 
 # Fuses a small network into a few kernels and shows them.
-demo: $(VENV)/.installed
+fusion: $(VENV)/.installed
 	$(BIN)/python examples/fusion.py
 
 test: lint
 	$(BIN)/python -m pytest -n $(WORKERS)
+
+# The same tests with every graph verified and every access proven, then more of the fuzzers.
+test-all: test
+	SPEC=2 $(BIN)/python -m pytest -n $(WORKERS)
+	$(BIN)/python -m test.fuzz programs --count $(FUZZ) --seed 100000
+	$(BIN)/python -m test.fuzz programs --count $(FUZZ) --seed 200000 --noopt
+	$(BIN)/python -m test.fuzz actions --count $(FUZZ) --seed 100000
+	$(BIN)/python -m test.fuzz actions --count $(FUZZ) --seed 200000 --device CPU
 
 lint: $(VENV)/.test-installed
 	$(BIN)/ruff check .

@@ -21,13 +21,13 @@ from weft import GlobalCounters, Tensor, nn
 
 INK, PAPER, GOOD, BAD = (40, 40, 40), (255, 255, 255), (30, 140, 60), (200, 40, 40)
 
-# 3 by 5 pixels of each digit, a row an octal number
-_DIGIT_ROWS = ("75557", "26227", "71747", "71717", "55711", "74717", "74757", "71122", "75757", "75717")
+# 3 by 5 pixels of each digit; each row is an octal number
+_DIGIT_ROWS = "75557 26227 71747 71717 55711 74717 74757 71122 75757 75717".split()
 
 
 # ------------------------------------------------------------ arguments and tables
 def arguments(description: str | None, **defaults: Any) -> argparse.ArgumentParser:
-    """A parser with what every training program takes; `defaults` may also add --names of its own."""
+    """A parser with what all training programs take, and a --name for each of the defaults."""
     parser = argparse.ArgumentParser(
         description=(description or "").strip().splitlines()[0],
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
@@ -38,13 +38,21 @@ def arguments(description: str | None, **defaults: Any) -> argparse.ArgumentPars
         "lr": "greatest learning rate",
         "seed": "seed of all random numbers",
         "out": "folder for what is written",
+        "width": "features of a hidden layer",
+        "context": "characters that it sees",
+        "heads": "heads of attention",
+        "layers": "blocks",
+        "length": "characters to write in the end",
+        "each": "new digits of each class",
     }
     for name, default in {**defaults, "seed": 1, "out": Path(".")}.items():
-        parser.add_argument(
-            f"--{name}", type=type(default), default=default, help=helps.get(name, " ")
-        )
+        parser.add_argument(f"--{name}", type=_type_of(default), default=default, help=helps[name])
     parser.add_argument("--resume", type=Path, help="checkpoint to go on from")
     return parser
+
+
+def _type_of(default: Any) -> Any:
+    return Path if isinstance(default, Path) else type(default)
 
 
 def table(rows: Mapping[str, Any]) -> None:
@@ -100,7 +108,10 @@ class Training:
         if path is None:
             return 0
         nn.state.load_state_dict(self.state(), nn.state.safe_load(path), verbose=False)
-        return int(self.schedule.count.item())
+        done = int(self.schedule.count.item())
+        # other numbers than those that the first steps drew
+        Tensor.manual_seed(done)
+        return done
 
 
 # ------------------------------------------------------------ pictures
@@ -111,7 +122,9 @@ def write_png(path: Path, pixels: Any) -> None:
     rows[:, 1:] = pixels.reshape(height, width * 3)
 
     def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
 
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     parts = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows.tobytes(), 9))
@@ -138,20 +151,38 @@ def draw_image(picture: Any, top: int, left: int, image: Any, scale: int = 6) ->
     picture[top : top + large.shape[0], left : left + large.shape[1]] = large[:, :, None]
 
 
+def draw_number(picture: Any, top: int, left: int, value: float) -> None:
+    """A number with one digit after the point."""
+    for letter in f"{value:.1f}":
+        if letter == ".":
+            picture[top + 8 : top + 10, left : left + 2] = INK
+        elif letter.isdigit():
+            draw_digit(picture, top, left, int(letter), INK)
+        left += 4 if letter == "." else 8
+
+
 def draw_curve(values: Sequence[float], height: int = 240, width: int = 480) -> Any:
-    """A picture of numbers over time; the paler line is their average so far, smoothed."""
+    """A picture of numbers over time: pale the numbers, dark the mean of their neighbours."""
     picture = canvas(height, width)
-    smooth = [values[0]]
-    for value in values[1:]:
-        smooth.append(0.95 * smooth[-1] + 0.05 * value)
     low, high = min(values), max(values)
     spread = (high - low) or 1.0
-    for line, color in ((values, (190, 210, 230)), (smooth, INK)):
-        heights = [int((high - value) / spread * (height - 21)) + 10 for value in line]
-        for x in range(10, width - 10):
-            where = (x - 10) / (width - 21) * (len(heights) - 1)
-            now = heights[int(where)]
-            after = heights[min(int(where) + 1, len(heights) - 1)]
-            y = int(now + (after - now) * (where % 1))
-            picture[y - 1 : y + 1, x] = color
+    reach = len(values) // 40
+    means = []
+    for i in range(len(values)):
+        near = values[max(0, i - reach) : i + reach + 1]
+        means.append(sum(near) / len(near))
+    left, right, top, bottom = 50, width - 10, 10, height - 10
+    picture[top:bottom, left - 4 : left - 3] = picture[bottom + 3 : bottom + 4, left:right] = INK
+    draw_number(picture, top, 8, high)
+    draw_number(picture, bottom - 10, 8, low)
+    for line, color in ((values, (170, 195, 225)), (means, INK)):
+        before = None
+        for x in range(left, right):
+            where = (x - left) / (right - left - 1) * (len(line) - 1)
+            first = line[int(where)]
+            value = first + (line[min(int(where) + 1, len(line) - 1)] - first) * (where % 1)
+            y = top + int((high - value) / spread * (bottom - top - 1))
+            start, end = sorted((y, y if before is None else before))
+            picture[start : end + 1, x] = color
+            before = y
     return picture

@@ -13,8 +13,18 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from common import BAD, GOOD, Training, Watch, arguments, canvas, draw_digit, draw_image, table
-from common import write_png
+from common import (
+    BAD,
+    GOOD,
+    Training,
+    Watch,
+    arguments,
+    canvas,
+    draw_digit,
+    draw_image,
+    table,
+    write_png,
+)
 
 from weft import Device, GlobalCounters, Tensor, TinyJit, nn
 from weft.helpers import trange
@@ -50,8 +60,7 @@ def train(options: argparse.Namespace) -> float:
     Tensor.manual_seed(options.seed)
     images, labels, test_images, test_labels = nn.datasets.digits()
     # one pixel of margin, so that a batch can be cut out at any of nine places
-    padded = (images.float() / 16).pad((1, 1, 1, 1)).contiguous().realize()
-    padded.requires_grad = False  # it is not to be learnt
+    padded = (images.float() / 16).pad((1, 1, 1, 1)).contiguous().requires_grad_(False).realize()
     model = Net()
     optimizer = nn.optim.AdamW(nn.state.get_parameters(model), weight_decay=0.02)
     schedule = nn.schedule.OneCycleLR(optimizer, options.lr, options.steps)
@@ -66,12 +75,13 @@ def train(options: argparse.Namespace) -> float:
             Tensor.randint(options.batch, 1, 1, 1, high=3) + Tensor.arange(8).reshape(shape)
             for shape in ((1, 1, 8, 1), (1, 1, 1, 8))
         )
-        x = padded[chosen.reshape(-1, 1, 1, 1), 0, rows, columns]
+        x = padded[chosen.reshape(-1, 1, 1, 1), 0, rows, columns].requires_grad_(False)
         optimizer.zero_grad()
         loss = model(x).sparse_categorical_crossentropy(labels[chosen], label_smoothing=0.05)
         loss.backward()
         return loss.realize(*optimizer.schedule_step(), *schedule.schedule_step())
 
+    kernels = 0
     watch = Watch()
     bar = trange(options.steps - done, desc="digits", unit="step")
     for number in bar:
@@ -118,7 +128,7 @@ def classify(weights: Path, picture: Path) -> float:
 
 def main() -> int:
     """Trains, then checks the saved weights in a process of their own."""
-    parser = arguments(__doc__, steps=500, batch=64, lr=0.02)
+    parser = arguments(__doc__, steps=400, batch=64, lr=0.02)
     parser.add_argument("--classify", type=Path, help="only load these weights and classify")
     options = parser.parse_args()
     picture = options.out / "digits.png"

@@ -52,6 +52,7 @@ uop.rewrite
 uop.text
 uop.spec_rules
 uop.spec
+uop.solver
 uop.prove
 uop.rules.*
 uop.ops
@@ -86,9 +87,13 @@ function
 engine.jit_tensors
 engine.jit_objects
 engine.jit_names
+engine.jit_numbers
 engine.jit_arguments
 engine.jit_templates
+engine.jit_notes
 engine.jit_run
+engine.jit_check
+engine.jit_launches
 engine.jit_graph
 engine.jit
 nn.*

@@ -73,11 +73,15 @@ def caught_by_fuzzer(programs: int = 200, length: int = 10) -> tuple[Program, st
     for seed in range(programs):
         program = Generator(seed, length).run()
         if fails(program):
-            small = shrink(program, fails)
-            return small, find_culprit(
-                lambda: run_weft(small.statements), lambda: difference(small) is None
-            )
+            return blamed(shrink(program, fails))
     pytest.fail(f"{programs} random programs did not find the bug")
+
+
+def blamed(program: Program) -> tuple[Program, str]:
+    """The program, and who makes it go wrong."""
+    return program, find_culprit(
+        lambda: run_weft(program.statements), lambda: difference(program) is None
+    )
 
 
 def numbers(*shape: int, dtype: str = "float32") -> Tensor:

@@ -1,4 +1,4 @@
-"""CHECK_NAN, CHECK_OOB and VALIDATE: each finds its mistake, names who made it, and is quiet else."""
+"""CHECK_NAN, CHECK_OOB and VALIDATE: each finds its mistake and names who made it."""
 
 from __future__ import annotations
 

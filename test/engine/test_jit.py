@@ -1376,3 +1376,212 @@ def test_a_null_device() -> None:
     f = TinyJit(lambda x: x * 2)
     for _ in range(4):
         assert f(Tensor.zeros(4, device="NULL").contiguous()).shape == (4,)
+
+
+# ------------------------------------------------------------ numbers that become parameters
+def test_a_number_that_is_only_a_value_becomes_a_parameter() -> None:
+    runs = []
+
+    @TinyJit
+    def f(x: Tensor, rate: float) -> Tensor:
+        runs.append(1)
+        return x * (1 - rate) + rate / 2
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for i in range(30):
+            rate = 0.1 + i / 7
+            assert f(vector(i), rate).tolist() == (vector(i) * (1 - rate) + rate / 2).tolist()
+    # eight values of their own, two with a stand-in, and one more to compare with
+    assert len(runs) == 11
+    assert len(f._entries) == 1
+
+
+@pytest.mark.parametrize("dtype", [dtypes.half, dtypes.float64, dtypes.int32, dtypes.float32])
+def test_a_parameter_is_as_weak_as_the_number(dtype: Any) -> None:
+    def program(decorate: Decorator) -> Any:
+        f = decorate(lambda x, n: (x + n, n * x, x * (n + 1) - 3, x - n))
+        out = []
+        for i in range(20):
+            found = f(vector(i).cast(dtype), i * 3)
+            assert all(t.dtype is dtype for t in found)
+            out.append(found)
+        return out
+
+    same(program)
+
+
+def test_numbers_in_closures_become_parameters() -> None:
+    def program(decorate: Decorator) -> Any:
+        rate = 0.0
+        box = Plain(vector(0))
+        box.decay = 1.0  # type: ignore[attr-defined]
+        runs.clear()
+
+        @decorate
+        def f(x: Tensor) -> Tensor:
+            runs.append(1)
+            return x * rate + box.decay  # type: ignore[attr-defined]
+
+        out = []
+        for i in range(20):
+            rate = i / 4
+            out.append(f(vector(i)))
+        for i in range(20):
+            box.decay = i / 8  # type: ignore[attr-defined]
+            out.append(f(vector(i)))
+        return out
+
+    runs: list[int] = []
+    same(program)
+    assert len(runs) < 40
+
+
+def test_a_number_that_is_more_than_a_value_is_not_jitted() -> None:
+    def program(decorate: Decorator) -> Any:
+        state = vector(0)
+
+        @decorate
+        def f(x: Tensor, n: int) -> Tensor:
+            state.assign(state + 1)
+            return x * 2 if n > 5 else x[:n] + 1
+
+        return [[f(vector(i), i % 12), state * 1] for i in range(1, 30)]
+
+    with pytest.warns(UserWarning, match="more than a value"):
+        same(program)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x, n: x.reshape(n, -1) if n == 1 else x * n,
+        lambda x, n: x + sum(range(int(n))),
+        lambda x, n: x + math.sqrt(n),
+        lambda x, n: x * {1: 2, 2: 3}.get(n, 5),
+        lambda x, n: x + len("a" * n),
+        lambda x, n: (x + n, n),
+        lambda x, n: x + float(f"{n}"),
+        lambda x, n: x * (1 if isinstance(n, int) else 7),
+    ],
+)
+def test_uses_of_numbers_that_need_the_number(use: Callable[[Tensor, int], Any]) -> None:
+    def program(decorate: Decorator) -> Any:
+        f = decorate(use)
+        return [f(vector(i), i % 13 + 1) for i in range(30)]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        same(program)
+
+
+def test_a_learning_rate_schedule() -> None:
+    def program(decorate: Decorator) -> Any:
+        weight = Tensor([0.5, -0.25, 1.0]).requires_grad_()
+
+        @decorate
+        def step(x: Tensor, rate: float) -> Tensor:
+            weight.grad = None
+            loss = (weight * x).sum()
+            loss.backward()
+            weight.assign(weight.detach() - weight.grad * rate)
+            return loss
+
+        return [[step(vector(i), 1 / (i + 1)), weight * 1] for i in range(20)]
+
+    same(program)
+
+
+def test_a_number_beyond_a_machine_integer() -> None:
+    def program(decorate: Decorator) -> Any:
+        f = decorate(lambda x, n: x + float(n % 7) if n > 1 << 64 else x + n)
+        return [f(vector(1), 2 ** (4 * i)) for i in range(24)]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        same(program)
+
+
+def test_a_division_by_zero_is_pythons_error() -> None:
+    f = TinyJit(lambda x, n: x * (1 / n))
+    for i in range(1, 15):
+        assert f(vector(1), i).tolist() == (vector(1) * (1 / i)).tolist()
+    with pytest.raises(ZeroDivisionError):
+        f(vector(1), 0)
+    assert f(vector(1), 4).tolist() == (vector(1) * 0.25).tolist()
+
+
+# ------------------------------------------------------------ JIT_CHECK
+def test_checked_replays() -> None:
+    def program(decorate: Decorator) -> Any:
+        state = vector(0)
+        model = Plain(vector(1))
+
+        @decorate
+        def f(x: Tensor) -> Any:
+            state.assign(state + x)
+            model.value = model.value + 1
+            x += 1
+            return state * 2, Tensor.rand(2), [model.value.exp()]
+
+        return [[f(vector(i)), state * 1, model.value] for i in range(CALLS)]
+
+    with Context(JIT_CHECK=1):
+        same(program)
+
+
+def test_a_wrong_replay_is_found() -> None:
+    hidden = [1.0]
+
+    @TinyJit
+    def f(x: Tensor) -> Any:
+        return {"y": x * hidden[0]}
+
+    for i in range(3):
+        f(vector(i))
+    hidden[0] = 2.0
+    text = r"the result\['y'\] has the values 1.0 and 2.0"
+    with Context(JIT_CHECK=1), pytest.raises(JitError, match=text):
+        f(vector(1))
+    hidden[0] = 1.0
+    with Context(JIT_CHECK=1):
+        assert f(vector(1))["y"].tolist() == vector(1).tolist()
+
+
+# ------------------------------------------------------------ prune
+def test_prune_runs_what_does_not_change_once() -> None:
+    weight = Tensor([1.0, 2.0, 3.0]).realize()
+
+    def f(x: Tensor) -> Tensor:
+        table = (weight * 10).exp2().contiguous() + Tensor.arange(3).contiguous()
+        return x + table.realize()
+
+    plain, pruned = TinyJit(f), TinyJit(f, prune=True)
+    for i in range(CALLS):
+        assert pruned(vector(i)).tolist() == f(vector(i)).tolist()
+        plain(vector(i))
+    assert len(pruned.captured) == 1 < len(plain.captured)
+    counts = []
+    for _ in range(2):
+        weight.assign(weight + 1).realize()
+        for _ in range(2):
+            GlobalCounters.reset()
+            found = pruned(vector(0))
+            counts.append(GlobalCounters.kernel_count)
+            assert found.tolist() == f(vector(0)).tolist()
+    # what was kept is made again only when the weights have changed
+    assert counts[1] == counts[3] == 1 < counts[0] == counts[2]
+
+
+def test_prune_keeps_what_varies() -> None:
+    def program(decorate: Decorator) -> Any:
+        state = vector(0)
+
+        def f(x: Tensor) -> Any:
+            state.assign(state + 1)
+            return x + 1, state * 2, Tensor.rand(2), (Tensor.arange(3) * 3).contiguous() + x
+
+        jitted = TinyJit(f, prune=True) if decorate is TinyJit else f
+        return [jitted(vector(i)) for i in range(CALLS)]
+
+    same(program)

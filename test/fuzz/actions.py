@@ -63,7 +63,7 @@ class Case:
         """Code that shows the difference."""
         opts = ", ".join(map(repr, self.opts))
         return (
-            f"# actions of seed {self.seed}: python -m test.fuzz actions --seed {self.seed} --count 1\n"
+            f"# python -m test.fuzz actions --seed {self.seed} --count 1\n"
             "import numpy as np\n"
             "from test.fuzz.actions import Case, difference\n"
             "from weft.codegen.opt import Opt, OptOps\n"

@@ -3,7 +3,7 @@
 In: shapes, domains, dtypes and a reference in NumPy, SciPy or PyTorch. Out: `Row` and `Check`, and
 the calls that the tests make of them.
 Sits below the `rows_*` files, which are the table, and `test_*.py`, which run it.
-Invariant: data depends only on the row, the shape and the dtype, so every run sees the same numbers.
+Invariant: data depends only on the row, the shape and the dtype, so every run sees the same.
 """
 
 from __future__ import annotations
@@ -110,6 +110,10 @@ class Case:
         given = [str(a) for a in self.args] + [f"{k}={v}" for k, v in self.kwargs.items()]
         return f"{shapes}({','.join(given)})".replace(" ", "")
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """How hypothesis prints it."""
+        printer.text(self.name)
+
     def arrays(self, seed: str, dtype: str) -> list[Array]:
         """The contents of the tensors."""
         start = zlib.crc32(seed.encode())
@@ -159,6 +163,10 @@ class Row:
     needs: str | None = None
     # parameters that no case gives, because a test elsewhere does (with the reason)
     elsewhere: dict[str, str] = field(default_factory=dict)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """How hypothesis prints it."""
+        printer.text(f"named({self.name!r})")
 
     def run(self, tensors: list[Tensor], asked: Case) -> tuple[Any, ...]:
         """What the method gives."""

@@ -1,8 +1,8 @@
 """Constructors and random numbers: the table's checks of what has no values as arguments.
 
 In: a device. Out: `CHECKS`, each of which asserts what must hold of one method there.
-Sits above `row.py`. Invariant: a constructor's dtype is what was asked for, else the default; random
-numbers depend on the seed alone.
+Sits above `row.py`. Invariant: a constructor's dtype is what was asked for, else the default;
+random numbers depend on the seed alone.
 """
 
 from __future__ import annotations
@@ -270,7 +270,6 @@ def _random_bits(device: str) -> None:
     # JAX's random.bits(PRNGKey(42), (5,)) in its original layout begins with the counters 0..2
     many = Tensor.random_bits(Tensor([0, 42], dtype="uint32", device=device), start, 5)
     assert many.shape == (5,) and len(set(many.tolist())) == 5
-
 
 
 UNIFORM, NORMAL = scipy.stats.uniform, scipy.stats.norm

@@ -204,9 +204,9 @@ def _scatter_reduce(
 ) -> Any:
     found: dict[Any, list[Any]] = {}
     for target, at in _each(place, dim):
-        found.setdefault(tuple(int(i) % n for i, n in zip(target, x.shape, strict=True)), []).append(
-            src[at]
-        )
+        found.setdefault(
+            tuple(int(i) % n for i, n in zip(target, x.shape, strict=True)), []
+        ).append(src[at])
     result = x.copy()
     folds: dict[str, Function] = {
         "sum": np.sum, "prod": np.prod, "amax": np.max, "amin": np.min, "mean": np.mean,

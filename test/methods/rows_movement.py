@@ -81,8 +81,16 @@ SHAPES = (
         lambda x, *shape: x[tuple(slice(n) for n in shape)],
         *plain(((4, 35), 2, None), ((3, 4), 3, 1), ((3,), 0)),
     ),
-    move("T", lambda x: x.T, case((3, 35)), case((2, 3, 4)), case((4,)), case(()), case((0, 2)),
-         call=lambda x: x.T),
+    move(
+        "T",
+        lambda x: x.T,
+        case((3, 35)),
+        case((2, 3, 4)),
+        case((4,)),
+        case(()),
+        case((0, 2)),
+        call=lambda x: x.T,
+    ),
     move(
         "transpose",
         lambda x, dim0=1, dim1=0: np.swapaxes(x, dim0, dim1),
@@ -252,7 +260,9 @@ def _pairs(x: Any, padding: Any) -> list[Any]:
 
 def _pad(x: Any, padding: Any, mode: str = "constant", value: float = 0.0) -> Any:
     pairs = _pairs(x, padding)
-    kept = x[tuple(slice(max(0, -a), n - max(0, -b)) for (a, b), n in zip(pairs, x.shape, strict=True))]
+    kept = x[
+        tuple(slice(max(0, -a), n - max(0, -b)) for (a, b), n in zip(pairs, x.shape, strict=True))
+    ]
     grow = [(max(0, a), max(0, b)) for a, b in pairs] or 0
     if mode == "constant":
         return np.pad(kept, grow, constant_values=np.asarray(value).astype(x.dtype))
@@ -273,6 +283,10 @@ def _unfold(x: Any, dim: int, size: int, step: int) -> Any:
 
 def _diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     return np.diagonal(x, offset, dim1, dim2)
+
+
+def _triangle(function: Function) -> Function:
+    return lambda x, diagonal=0: function(x, diagonal)
 
 
 PADS = (
@@ -335,14 +349,14 @@ PADS = (
     *[
         move(
             name,
-            lambda x, diagonal=0, f=getattr(np, name): f(x, diagonal),
+            _triangle(function),
             case((7, 9)),
             case((2, 3, 4), diagonal=1),
             case((4, 3), diagonal=-2),
             case((3, 3), diagonal=5),
             case((0, 3)),
         )
-        for name in ("tril", "triu")
+        for name, function in (("tril", np.tril), ("triu", np.triu))
     ],
 )
 
@@ -350,9 +364,11 @@ PADS = (
 def _rearrange(x: Any, formula: str, **sizes: int) -> Any:
     steps: dict[str, Function] = {
         "a b -> b a": lambda: x.T,
-        "a (b c) -> c (a b)": lambda: x.reshape(x.shape[0], sizes["b"], -1)
-        .transpose(2, 0, 1)
-        .reshape(-1, x.shape[0] * sizes["b"]),
+        "a (b c) -> c (a b)": lambda: (
+            x.reshape(x.shape[0], sizes["b"], -1)
+            .transpose(2, 0, 1)
+            .reshape(-1, x.shape[0] * sizes["b"])
+        ),
         "b h w -> b (h w)": lambda: x.reshape(x.shape[0], -1),
         "... a b -> ... b a": lambda: np.swapaxes(x, -1, -2),
         "a 1 b -> a b 1": lambda: x.reshape(x.shape[0], x.shape[2], 1),
@@ -384,18 +400,43 @@ def _unchanged(x: Any, **kwargs: Any) -> Any:
 
 
 COPIES = (
-    move("contiguous", _unchanged, case((3, 35)), case(()), case((0, 2)),
-         call=lambda x: x.T.contiguous().T.contiguous(), elsewhere={"kwargs": "ignored"}),
+    move(
+        "contiguous",
+        _unchanged,
+        case((3, 35)),
+        case(()),
+        case((0, 2)),
+        call=lambda x: x.T.contiguous().T.contiguous(),
+        elsewhere={"kwargs": "ignored"},
+    ),
     move("contiguous_backward", _unchanged, case((3, 35)), case(()), case((0, 2))),
     move("detach", _unchanged, case((3, 35)), case(()), case((0, 2)), gradient=False),
     move("clone", _unchanged, case((3, 35)), case(()), case((0, 2)), case((3, 4), device="PYTHON")),
-    move("to", _unchanged, case((3, 35), device="PYTHON"), case((), device="PYTHON"),
-         case((0, 2), device="PYTHON"), case((3, 4), device=None)),
-    Row("to_", _unchanged, (case((3, 35), device="PYTHON"),), FLOATS, same,
-        call=lambda x, device: x.clone().to_(device), gradient=False),
-    move("sequential", lambda x: x.T, case((3, 35)), case(()),
-         call=lambda x: x.sequential([Tensor.contiguous, lambda y: y.T]),
-         elsewhere={"ll": "given by the call"}),
+    move(
+        "to",
+        _unchanged,
+        case((3, 35), device="PYTHON"),
+        case((), device="PYTHON"),
+        case((0, 2), device="PYTHON"),
+        case((3, 4), device=None),
+    ),
+    Row(
+        "to_",
+        _unchanged,
+        (case((3, 35), device="PYTHON"),),
+        FLOATS,
+        same,
+        call=lambda x, device: x.clone().to_(device),
+        gradient=False,
+    ),
+    move(
+        "sequential",
+        lambda x: x.T,
+        case((3, 35)),
+        case(()),
+        call=lambda x: x.sequential([Tensor.contiguous, lambda y: y.T]),
+        elsewhere={"ll": "given by the call"},
+    ),
 )
 
 ROWS = (*SHAPES, *REPEATS, *JOINS, *PADS, *REARRANGE, *COPIES)

@@ -96,7 +96,8 @@ MATRICES = (case((5, 5)), case((6, 4)), case((3, 5)), case((2, 3, 3)), case((1, 
 
 LINEAR = (
     Row("dot", _dot, PRODUCT_CASES, WITH_INTS, terms=LAST),
-    Row("matmul", _dot, (*PRODUCT_CASES, case((4, 3), (2, 4), reverse=True)), WITH_INTS, terms=LAST),
+    Row("matmul", _dot, (*PRODUCT_CASES, case((4, 3), (2, 4), reverse=True)), WITH_INTS,
+        terms=LAST),
     *[
         Row(name, _dot, (case((3, 9), (9, 5), dtype=dtypes.float32),), ("float16", "bfloat16"),
             lambda dtype: "float32", terms=LAST)
@@ -198,15 +199,24 @@ def _conv2d(
     rank = len(kernel)
     steps, gaps = _many(stride, rank), _many(dilation, rank)
     padded = np.pad(x, [(0, 0), (0, 0), *_padding(padding, rank)])
-    sizes = [(n - gap * (k - 1) - 1) // step + 1
-             for n, gap, k, step in zip(padded.shape[2:], gaps, kernel, steps, strict=True)]
+    sizes = [
+        (n - gap * (k - 1) - 1) // step + 1
+        for n, gap, k, step in zip(padded.shape[2:], gaps, kernel, steps, strict=True)
+    ]
     batch, outer = x.shape[0], weight.shape[0]
     total = np.zeros((batch, groups, outer // groups, *sizes), dtype=padded.dtype)
     split = padded.reshape(batch, groups, x.shape[1] // groups, *padded.shape[2:])
     grouped = weight.reshape(groups, outer // groups, *weight.shape[1:])
     for at in np.ndindex(*kernel):
-        window = split[(..., *[slice(k * gap, k * gap + (n - 1) * step + 1, step)
-                               for k, gap, n, step in zip(at, gaps, sizes, steps, strict=True)])]
+        window = split[
+            (
+                ...,
+                *[
+                    slice(k * gap, k * gap + (n - 1) * step + 1, step)
+                    for k, gap, n, step in zip(at, gaps, sizes, steps, strict=True)
+                ],
+            )
+        ]
         part = grouped[(..., *at)]
         total += np.einsum("ngi...,goi->ngo...", window, part)
     result = total.reshape(batch, outer, *sizes)
@@ -234,14 +244,18 @@ def _conv_transpose2d(
     rank = len(kernel)
     steps, gaps, more = (_many(v, rank) for v in (stride, dilation, output_padding))
     cut = _padding(padding, rank)
-    full = [(n - 1) * s + gap * (k - 1) + 1 + extra
-            for n, s, gap, k, extra in zip(x.shape[2:], steps, gaps, kernel, more, strict=True)]
+    full = [
+        (n - 1) * s + gap * (k - 1) + 1 + extra
+        for n, s, gap, k, extra in zip(x.shape[2:], steps, gaps, kernel, more, strict=True)
+    ]
     split = x.reshape(x.shape[0], groups, -1, *x.shape[2:])
     grouped = weight.reshape(groups, -1, *weight.shape[1:])
     total = np.zeros((x.shape[0], groups, weight.shape[1], *full), dtype=x.dtype)
     for at in np.ndindex(*kernel):
-        where = [slice(k * gap, k * gap + (n - 1) * s + 1, s)
-                 for k, gap, n, s in zip(at, gaps, x.shape[2:], steps, strict=True)]
+        where = [
+            slice(k * gap, k * gap + (n - 1) * s + 1, s)
+            for k, gap, n, s in zip(at, gaps, x.shape[2:], steps, strict=True)
+        ]
         total[(..., *where)] += np.einsum("ngi...,gio->ngo...", split, grouped[(..., *at)])
     result = total.reshape(x.shape[0], -1, *full)
     result = result[(..., *[slice(a, n - b) for (a, b), n in zip(cut, full, strict=True)])]
@@ -466,7 +480,10 @@ INTERPOLATE = (
         _interpolate,
         (
             case((1, 2, 5, 7), size=(9, 4)),
-            *[case((1, 2, 5, 7), size=(9, 4), mode=m) for m in ("nearest", "nearest-exact", "cubic")],
+            *[
+                case((1, 2, 5, 7), size=(9, 4), mode=m)
+                for m in ("nearest", "nearest-exact", "cubic")
+            ],
             case((1, 2, 5, 7), size=(9, 4), align_corners=True),
             case((1, 2, 5, 7), size=(9, 4), mode="cubic", align_corners=True),
             case((2, 1, 7), size=(15,)),
@@ -543,9 +560,7 @@ def _bce_logits(x: Any, y: Any, pos_weight: Any = 1.0, reduction: str = "mean") 
     return _folded(pos_weight * y * np.logaddexp(0, -x) + (1 - y) * np.logaddexp(0, x), reduction)
 
 
-def _cross_entropy(
-    x: Any, y: Any, reduction: str = "mean", label_smoothing: float = 0.0
-) -> Any:
+def _cross_entropy(x: Any, y: Any, reduction: str = "mean", label_smoothing: float = 0.0) -> Any:
     axis = 1 if x.ndim > 1 else 0
     classes = x.shape[axis]
     if y.ndim == x.ndim - 1:

@@ -1,7 +1,7 @@
 """Functions of one value: the table's rows for unary methods, activations and casts.
 
 In: the domain of each. Out: `ROWS`.
-Sits above `row.py`. Invariant: each is run on a shape with a tail, a scalar, nothing, and its edges.
+Sits above `row.py`. Invariant: each runs on a shape with a tail, a scalar, nothing, and its edges.
 """
 
 from __future__ import annotations
@@ -31,7 +31,24 @@ from test.methods.row import (
 from weft import dtypes
 
 INF, NAN = math.inf, math.nan
-EDGES = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.5, -1.5, 700.0, -700.0, INF, -INF, NAN, 3e4, 1e-6, -1e-6)
+EDGES = (
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    -0.5,
+    2.5,
+    -1.5,
+    700.0,
+    -700.0,
+    INF,
+    -INF,
+    NAN,
+    3e4,
+    1e-6,
+    -1e-6,
+)
 FUNCTION = (*FLOATS, "int32", "uint8", "bool")
 
 

@@ -95,6 +95,30 @@ def test_an_axis_of_one_place_takes_every_index_in_turn() -> None:
     assert Tensor([[2.0]]).scatter_reduce(1, index, values, "sum", False).tolist() == [[5.0]]
 
 
+@pytest.mark.parametrize("step", [0, 1, 2])
+def test_indices_that_are_known_beforehand_may_be_equal(step: int) -> None:
+    """Without a memory access in the index the kernel is still not free to run in any order."""
+    index = Tensor.arange(64) * step // 2
+    values = np.random.default_rng(0).integers(0, 9, 64).astype(np.float32)
+    wanted = np.zeros(64, np.float32)
+    np.add.at(wanted, np.arange(64) * step // 2, values)
+    check(Tensor.zeros(64).scatter_reduce(0, index, Tensor(values), "sum"), wanted)
+    last = np.zeros(64, np.float32)
+    last[np.arange(64) * step // 2] = values
+    check(Tensor.zeros(64).scatter(0, index, Tensor(values)), last)
+
+
+def test_one_index_for_many_values_combines_them_all() -> None:
+    index = Tensor([1]).realize().expand(5)
+    values = Tensor([1.0, 2.0, 3.0, 4.0, 5.0]).realize()
+    assert Tensor.zeros(3).scatter_reduce(0, index, values, "sum").tolist() == [0.0, 15.0, 0.0]
+    rows = Tensor([[1], [0]]).realize().expand(2, 3)
+    table = Tensor.zeros(2, 3).scatter_reduce(0, rows, Tensor.ones(2, 3), "sum")
+    assert table.tolist() == [[1.0] * 3] * 2
+    table = Tensor.zeros(2, 3).scatter_reduce(1, rows, Tensor.ones(2, 3), "sum")
+    assert table.tolist() == [[0.0, 3.0, 0.0], [3.0, 0.0, 0.0]]
+
+
 def test_scalars_and_constants() -> None:
     assert Tensor(3.0).scatter(0, Tensor(0), 5.0).tolist() == 5.0
     assert Tensor(3.0).scatter_reduce(0, Tensor(0), Tensor(5.0), "sum").item() == 8.0
@@ -125,9 +149,9 @@ def test_the_work_is_that_of_the_indices() -> None:
     Tensor.realize(base, values, index)
     kernels, operations = cost(base.scatter(0, index, values))
     assert kernels == 2 and operations < 20 * count
-    for reduce in ("sum", "amax"):
+    for reduce, most in (("sum", 2), ("amax", 3)):
         kernels, operations = cost(base.scatter_reduce(0, index, values, reduce))
-        assert kernels == 2 and operations < 20 * count
+        assert kernels <= most and operations < 20 * count
     kernels, operations = cost(base.scatter_reduce(0, index, values, "mean"))
     assert operations < 60 * count
 
@@ -138,8 +162,8 @@ def test_gradients_agree_with_pytorch(reduce: str, include_self: bool) -> None:
     generator = np.random.default_rng(1)
     # small ints: zeros for the product, equal values for the extremes
     ties = include_self or reduce not in ("amax", "amin")
-    draw = (lambda *s: generator.integers(-2, 3, s) * 1.0) if ties else generator.standard_normal
-    array, values = draw(3, 4), draw(5, 4)
+    draw = (lambda s: generator.integers(-2, 3, s) * 1.0) if ties else generator.standard_normal
+    array, values = draw((3, 4)), draw((5, 4))
     index, weight = generator.integers(0, 3, (5, 4)), generator.standard_normal((3, 4))
     own, source = Tensor(array), Tensor(values)
     result = own.scatter_reduce(0, Tensor(index), source, reduce, include_self)

@@ -1,1 +1,1 @@
-"""Replay: what the compiler makes of a corpus of programs, recorded and compared between commits."""
+"""Replay: what the compiler makes of a corpus of programs, compared between commits."""

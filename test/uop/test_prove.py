@@ -25,8 +25,9 @@ from weft.uop.matcher import PatternMatcher
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 from weft.uop.pattern import UPat
-from weft.uop.prove import Encoder, Question, prove_kernel, prove_program, same_value
+from weft.uop.prove import prove_kernel, prove_program
 from weft.uop.rewrite import graph_rewrite
+from weft.uop.solver import Encoder, Question, same_value, z3
 from weft.uop.spec import kernel_spec
 
 pytest.importorskip("z3")
@@ -316,18 +317,21 @@ def test_the_rule_that_broke_it_is_named() -> None:
 
 
 def test_z3_is_not_imported_before_it_is_needed() -> None:
-    code = "import sys, weft; from weft import Tensor; (Tensor([1.0])+1).realize(); print('z3' in sys.modules)"
+    code = (
+        "import sys; from weft import Tensor; (Tensor([1.0]) + 1).realize(); "
+        "print('z3' in sys.modules)"
+    )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "False"
 
 
 def test_without_z3_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "z3", None)
-    prove.z3.cache_clear()
+    z3.cache_clear()
     out, x = params(array(12), array(10))
     i = Axes().loop(12)
     try:
         with pytest.raises(ValueError, match=r"pip install 'weft\[verify\]'"):
             prove_kernel(kernel(out.index(i).store(load(x, i - 1, (i >= 1) & (i < 11)), i)))
     finally:
-        prove.z3.cache_clear()
+        z3.cache_clear()

@@ -32,7 +32,6 @@ from weft.uop.args import KernelInfo
 from weft.uop.matcher import PatternMatcher, Rule
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
-from weft.uop.prove import same_value
 from weft.uop.rewrite import graph_rewrite
 from weft.uop.rules.algebra import algebra
 from weft.uop.rules.compare import compare as comparison
@@ -40,6 +39,7 @@ from weft.uop.rules.divmod import divmod as division
 from weft.uop.rules.fold import fold
 from weft.uop.rules.movement import movement
 from weft.uop.rules.validity import unit_ranges, validity
+from weft.uop.solver import same_value
 from weft.uop.symbolic import sym, symbolic
 from weft.uop.trace import tracing
 

@@ -10,30 +10,43 @@ something differs the function simply runs, and is recorded anew.
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import threading
 import types
 import warnings
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 from weft.device import Device
 from weft.engine import record
 from weft.engine.check import active_checks
 from weft.engine.jit_arguments import Arguments, Signature
+from weft.engine.jit_check import Outcome, Snapshot
 from weft.engine.jit_graph import MISS, CapturedGraph
 from weft.engine.jit_names import MISSING, Chain, find_names
-from weft.engine.jit_objects import PLAIN, mark_opaque
-from weft.engine.jit_run import Mismatch, Run, WindowConflict, merge_runs, run_recorded
+from weft.engine.jit_notes import Mismatch, Run, merge_runs
+from weft.engine.jit_numbers import NumberBook
+from weft.engine.jit_objects import PLAIN, mark_opaque, set_child
+from weft.engine.jit_run import WindowConflict, run_recorded
 from weft.engine.programs import code_knobs
 from weft.errors import JitError
 from weft.gradient import NO_GRAD
 from weft.knobs import (
+    BEAM,
+    CHECK_NAN,
+    CHECK_OOB,
     DEFAULT_FLOAT,
     DEFAULT_INT,
     JIT,
+    NOOPT,
+    NUM_CPU_THREADS,
+    SPEC,
     SPLIT_REDUCEOP,
     TRAINING,
+    TRANSCENDENTAL,
+    VALIDATE,
     WINO,
     ContextVar,
 )
@@ -47,33 +60,77 @@ MOST_GRAPHS = 32
 MANY_GRAPHS = 8
 # runs of one kind of call that may differ from the one before until the JIT gives up on it
 PATIENCE = 4
+# calls that differ in one number until that number becomes a parameter of the kernels
+MANY_NUMBERS = 8
+
+JIT_CHECK = ContextVar("JIT_CHECK", 0, "1: compare every replay with plain execution")
 
 
 class _Entry:
     """One kind of call: the last run of it, and the graph that was made of it."""
 
-    __slots__ = ("differed", "graph", "is_hopeless", "is_ready", "kept", "last", "varied")
+    __slots__ = (
+        "differed",
+        "graph",
+        "is_hopeless",
+        "is_ready",
+        "is_trial",
+        "kept",
+        "last",
+        "last_given",
+        "varied",
+    )
 
     def __init__(self, kept: list[Any]) -> None:
         self.kept = kept  # objects that the key knows by their id
         self.last: Run | None = None
+        self.last_given: dict[int, Any] = {}
         self.graph: CapturedGraph | None = None
         self.is_ready = False
         self.is_hopeless = False
+        self.is_trial = False  # its next replay is compared with plain execution
         self.differed = 0
         self.varied: frozenset[str] = frozenset()
 
 
 class _Call:
-    """One call taken apart."""
+    """One call taken apart. `numbers` are the numbers as a key knows them, `raw` as they are."""
 
-    __slots__ = ("arguments", "key", "kept", "roots")
+    __slots__ = (
+        "arguments",
+        "given",
+        "kept",
+        "key",
+        "numbers",
+        "owners",
+        "places",
+        "raw",
+        "roots",
+        "shape",
+    )
 
-    def __init__(self, arguments: Arguments, key: Any, kept: list[Any], roots: list[Any]) -> None:
+    def __init__(
+        self, arguments: Arguments, shape: tuple[Any, ...], roots: list[Any], owners: list[Any]
+    ) -> None:
+        # the name that a number was found under, None for one among the arguments
+        self.owners = [*[None] * (len(arguments.raw) - len(owners)), *owners]
         self.arguments = arguments
-        self.key = key
-        self.kept = kept
+        self.shape = shape  # all of the key but the numbers
+        self.numbers = arguments.numbers
+        self.raw = arguments.raw
+        self.places: list[tuple[Any, Any]] = arguments.places
+        self.kept = arguments.kept
         self.roots = roots
+        self.given: dict[int, Any] = {}
+        self.key: Any = None
+
+    def make_key(self, parameters: frozenset[int] | None) -> None:
+        """Numbers that are parameters of kernels are not part of the key."""
+        numbers = self.numbers
+        if parameters is not None:
+            self.given = {p: self.raw[p] for p in parameters}
+            numbers = [type(self.raw[p]) if p in parameters else n for p, n in enumerate(numbers)]
+        self.key = (self.shape, tuple(numbers))
 
 
 class TinyJit:
@@ -90,8 +147,12 @@ class TinyJit:
     __slots__ = (
         "__weakref__",
         "_chains",
+        "_changed",
         "_entries",
         "_lock",
+        "_parameters",
+        "_plain",
+        "_seen",
         "_signature",
         "_use_windows",
         "_version",
@@ -123,6 +184,11 @@ class TinyJit:
             self._chains: list[Chain] | None = None
             self._version = 0
             self._use_windows = True
+            # by the shape of a call: numbers that were seen, that are parameters, that cannot be
+            self._seen: dict[Any, list[tuple[Any, ...]]] = {}
+            self._parameters: dict[Any, frozenset[int]] = {}
+            self._plain: set[Any] = set()
+            self._changed: set[Chain] = set()  # names that the function itself gives other values
             self.captured: CapturedGraph | None = None
 
     @property
@@ -169,19 +235,25 @@ class TinyJit:
 
     # ------------------------------------------------------------ calling
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not JIT or record.active() is not None or active_checks() is not None:
+        knobs = _knobs()
+        if knobs.is_off or record.active() is not None:
             return self.function(*args, **kwargs)
         with self._lock:
             call = self._take_apart(args, kwargs)
             entry = self._entries.get(call.key)
-            if entry is not None:
-                if entry.is_hopeless:
+            if entry is None:
+                if call.shape in self._plain:
                     return self.function(*args, **kwargs)
-                if entry.is_ready:
-                    assert entry.graph is not None
-                    result = entry.graph.replay(call.arguments, call.roots)
-                    if result is not MISS:
-                        return result
+            elif entry.is_hopeless:
+                return self.function(*args, **kwargs)
+            elif entry.is_ready:
+                assert entry.graph is not None
+                if knobs.is_checked or entry.is_trial:
+                    result = self._replay_checked(entry, args, kwargs, call)
+                else:
+                    result = entry.graph.replay(call.arguments, call.roots, call.given)
+                if result is not MISS:
+                    return result
             return self._run(args, kwargs, call)
 
     def _take_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
@@ -190,19 +262,20 @@ class TinyJit:
         if chains is None:
             chains = self._chains = find_names(self.function, _inside)
         structure: list[Any] = []
-        numbers = arguments.numbers
         roots: list[Any] = []
-        kept = arguments.kept
+        owners: list[Chain] = []
         for chain in chains:
-            value = chain.find()[2]
+            container, key, value = chain.find()
             roots.append(value)
             kind = type(value)
             if chain.is_written:
                 structure.append(isinstance(value, Tensor))
-            elif kind is int or kind is bool:
-                numbers.append((kind, value))
-            elif kind is float:
-                numbers.append(value.hex())
+            elif kind is int or kind is bool or kind is float:
+                structure.append(kind)
+                arguments.numbers.append(value.hex() if kind is float else value)
+                arguments.raw.append(value)
+                arguments.places.append((container, key))
+                owners.append(chain)
             elif kind in PLAIN:
                 structure.append((kind, value))
             elif isinstance(value, Tensor):
@@ -216,13 +289,13 @@ class TinyJit:
                 structure.append("missing")
             else:
                 structure.append(id(value))
-                kept.append(value)
-        key = (
-            (self._version, _knobs(), arguments.structure, tuple(structure)),
-            tuple(numbers),
-        )
-        return _Call(arguments, key, kept, roots)
+                arguments.kept.append(value)
+        shape = (self._version, Device.DEFAULT, _knobs().key, arguments.structure, *structure)
+        call = _Call(arguments, shape, roots, owners)
+        call.make_key(self._parameters.get(shape) if self._parameters else None)
+        return call
 
+    # ------------------------------------------------------------ running
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any], call: _Call) -> Any:
         """Run the function, and compare with what it did the last time."""
         found = find_names(self.function, _inside)
@@ -231,6 +304,10 @@ class TinyJit:
             self._version += 1
             call = self._take_apart(args, kwargs)
         entry = self._entries.get(call.key)
+        if entry is None and self._count_numbers(call):
+            entry = self._entries.get(call.key)
+        if call.given:
+            return self._run_with_parameters(args, kwargs, call)
         is_strict = entry is not None and entry.last is not None
         assert self._chains is not None
         try:
@@ -240,26 +317,128 @@ class TinyJit:
         except WindowConflict:
             self._use_windows = False
             return self._run(args, kwargs, self._take_apart(args, kwargs))
+        self._note_changed_names(run, call)
+        self._learn(entry or self._add_entry(call), run, call)
+        return result
+
+    def _note_changed_names(self, run: Run, call: _Call) -> None:
+        """A function that changes what it depends on does not do the same twice."""
+        assert self._chains is not None
         for chain, before in zip(self._chains, call.roots, strict=True):
-            after = chain.find()[2]
             if chain.is_written:
                 continue
+            after = chain.find()[2]
             if after is not before and (type(before) in PLAIN or type(after) in PLAIN):
                 if not isinstance(before, Tensor) and not isinstance(after, Tensor):
                     run.leaks = f"it changes {chain}, on which it also depends"
-        if entry is None:
-            entry = self._add_entry(call)
-        self._learn(entry, run, call)
+                    self._changed.add(chain)
+
+    # ------------------------------------------------------------ numbers as parameters
+    def _count_numbers(self, call: _Call) -> bool:
+        """Many calls that differ in one number only: it becomes a parameter. Whether it did."""
+        seen = self._seen.setdefault(call.shape, [])
+        numbers = call.key[1]
+        if numbers in seen:
+            return False
+        for position, value in enumerate(call.raw):
+            if type(value) is bool or position in call.given:
+                continue
+            rest = (*numbers[:position], *numbers[position + 1 :])
+            alike = [s for s in seen if (*s[:position], *s[position + 1 :]) == rest]
+            if len(alike) < MANY_NUMBERS:
+                continue
+            if call.owners[position] in self._changed:
+                self._give_up_numbers(call, value)
+                return False
+            parameters = frozenset((*call.given, position))
+            self._parameters[call.shape] = parameters
+            for other in seen:
+                self._entries.pop((call.shape, other), None)
+            seen.clear()
+            call.make_key(parameters)
+            return True
+        seen.append(numbers)
+        del seen[:-MOST_GRAPHS]
+        return False
+
+    def _run_with_parameters(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], call: _Call
+    ) -> Any:
+        """Run with stand-ins for the numbers that change; undo it, run plainly, and compare."""
+        assert self._chains is not None
+        snapshot = Snapshot(call.arguments, self._chains)
+        book = NumberBook()
+        found: Outcome | None = None
+        try:
+            with _numbers_replaced(call, book) as values:
+                traced, run = run_recorded(
+                    functools.partial(self._signature.call, self.function, values),
+                    (),
+                    {},
+                    call.arguments,
+                    self._chains,
+                    True,
+                    book,
+                )
+            found = Outcome(traced, call.arguments, self._chains)
+        except Exception:  # noqa: BLE001
+            # whatever it was: the function as it is will say so, or it is due to the stand-ins
+            pass
+        snapshot.restore()
+        result = self.function(*args, **kwargs)
+        if found is None or found.difference(Outcome(result, call.arguments, self._chains)):
+            self._give_up_numbers(call, *call.given.values())
+        else:
+            entry = self._entries.get(call.key)
+            self._learn(entry or self._add_entry(call), run, call)
         return result
 
+    def _give_up_numbers(self, call: _Call, *values: Any) -> None:
+        """A number that is more than a value: new values of it are not captured any more."""
+        self._entries.pop(call.key, None)
+        self._parameters.pop(call.shape, None)
+        self._plain.add(call.shape)
+        now = ", ".join(repr(value) for value in values)
+        self._warn(
+            "numbers",
+            f"{self!r} was called with more than {MANY_NUMBERS} values of one number (now {now})"
+            " that is used as more than a value (a size, an index, a condition, a counter); calls "
+            "with further values run without being jitted. Give it a Tensor, or a Variable for a "
+            "size",
+        )
+
+    # ------------------------------------------------------------ checking
+    def _replay_checked(
+        self, entry: _Entry, args: tuple[Any, ...], kwargs: dict[str, Any], call: _Call
+    ) -> Any:
+        """Replay, undo it, run plainly, and compare what both left behind."""
+        assert self._chains is not None and entry.graph is not None
+        snapshot = Snapshot(call.arguments, self._chains)
+        result = entry.graph.replay(call.arguments, call.roots, call.given)
+        if result is MISS:
+            return MISS
+        replayed = Outcome(result, call.arguments, self._chains)
+        snapshot.restore()
+        result = self.function(*args, **kwargs)
+        found = replayed.difference(Outcome(result, call.arguments, self._chains))
+        if found is None:
+            entry.is_trial = False
+            return result
+        if entry.is_trial:
+            self._give_up_numbers(call, *call.given.values())
+            return result
+        raise JitError(f"{self!r} gives something else when it is replayed: {found}")
+
+    # ------------------------------------------------------------ learning
     def _add_entry(self, call: _Call) -> _Entry:
         entry = self._entries[call.key] = _Entry(call.kept)
-        if len(self._entries) > MANY_GRAPHS:
+        shapes = {shape for shape, _ in self._entries}
+        if len(shapes) > MANY_GRAPHS:
             self._warn(
                 "many",
-                f"{self!r} was called in {len(self._entries)} different ways (shapes, dtypes, "
-                "views, numbers or objects), and each is captured for itself; give it inputs of "
-                "one kind, or a Variable for a size that changes",
+                f"{self!r} was called in {len(shapes)} different ways (shapes, dtypes, views or "
+                "objects), and each is captured for itself; give it inputs of one kind, or a "
+                "Variable for a size that changes",
             )
         if len(self._entries) > MOST_GRAPHS:
             self._entries.pop(next(iter(self._entries)))
@@ -268,7 +447,9 @@ class TinyJit:
     def _learn(self, entry: _Entry, run: Run, call: _Call) -> None:
         """Two runs in a row that did the same are what every further call does."""
         last, entry.last = entry.last, run
-        if last is None:
+        given, entry.last_given = entry.last_given, call.given
+        if last is None or (call.given and given == call.given):
+            # of a number that is a parameter two values have to be seen
             return
         entry.is_ready = False
         try:
@@ -276,12 +457,13 @@ class TinyJit:
             changed = {n for n, v in run.variables.items() if last.variables.get(n) != v}
             entry.varied |= changed
             entry.is_ready = run.leaks is None
+            entry.is_trial = bool(call.given)
         except Mismatch:
             merged = merge_runs(run, run)
             entry.varied = frozenset()
         if run.leaks is None:
             assert self._chains is not None
-            entry.graph = CapturedGraph(merged, self._chains, entry.varied)
+            entry.graph = CapturedGraph(merged, self._chains, entry.varied, self.prune)
             self.captured = entry.graph
         if entry.is_ready:
             entry.differed = 0
@@ -307,10 +489,53 @@ def _inside(value: Any) -> Any:
 
 # what changes the graph of everything; others change the code
 _KNOBS = (TRAINING, NO_GRAD, WINO, SPLIT_REDUCEOP, DEFAULT_FLOAT, DEFAULT_INT)
+_WATCHED = (*_KNOBS, NOOPT, BEAM, TRANSCENDENTAL, NUM_CPU_THREADS, SPEC)
+_WATCHED = (*_WATCHED, JIT, JIT_CHECK, CHECK_NAN, CHECK_OOB, VALIDATE)
+_last_knobs: tuple[Any, Any, _Knobs] | None = None
 
 
-def _knobs() -> tuple[Any, ...]:
-    return (Device.DEFAULT, code_knobs(), *[knob.value for knob in _KNOBS])
+class _Knobs(NamedTuple):
+    """How a call is to be done: not jitted, checked; and the part of its key that knobs give."""
+
+    is_off: bool
+    is_checked: bool
+    key: tuple[Any, ...]
+
+
+def _knobs() -> _Knobs:
+    """Asked at every call: answered from memory unless a knob was turned since."""
+    global _last_knobs
+    turned = contextvars.copy_context()
+    bases = [knob._base for knob in _WATCHED]
+    if _last_knobs is not None and _last_knobs[0] == turned and _last_knobs[1] == bases:
+        return _last_knobs[2]
+    is_off = not JIT or active_checks() is not None
+    key = (code_knobs(), *[knob.value for knob in _KNOBS])
+    found = _Knobs(is_off, bool(JIT_CHECK), key)
+    _last_knobs = (turned, bases, found)
+    return found
+
+
+@contextmanager
+def _numbers_replaced(call: _Call, book: NumberBook) -> Iterator[tuple[Any, ...]]:
+    """The arguments with stand-ins for the numbers that are parameters; in names' places too."""
+    values = list(call.arguments.values)
+    changed = []
+    try:
+        for position, value in call.given.items():
+            container, key = call.places[position]
+            number = book.given(position, value)
+            if container is call.arguments.values:
+                values[key] = number
+            elif isinstance(container, (tuple, types.ModuleType)) or container is None:
+                raise JitError("a number in a place where nothing can stand for it")
+            else:
+                changed.append((container, key, value))
+                set_child(container, key, number)
+        yield tuple(values)
+    finally:
+        for container, key, value in changed:
+            set_child(container, key, value)
 
 
 mark_opaque(TinyJit)

@@ -22,6 +22,7 @@ from weft.engine import realize as engine
 from weft.engine.cell import Cell
 from weft.engine.jit_objects import PLAIN, children_of
 from weft.engine.jit_tensors import Description, Window, describe, free_of, window_of
+from weft.errors import JitError
 from weft.tensor import Tensor
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
@@ -40,6 +41,7 @@ class Arguments:
         "kept",
         "numbers",
         "places",
+        "raw",
         "structure",
         "tensors",
         "values",
@@ -52,7 +54,8 @@ class Arguments:
         self.tensors: list[Tensor] = []
         self.containers: list[Any] = []
         self.numbers: list[Any] = []
-        # where each number stands: (container, key)
+        self.raw: list[Any] = []  # the numbers themselves
+        # where each stands: (container, key)
         self.places: list[tuple[Any, Any]] = []
         self.variables: dict[str, int] = {}
         self.kept: list[Any] = []  # objects known by their id: that stays theirs while they live
@@ -160,6 +163,7 @@ def _flatten(values: tuple[Any, ...], into: Arguments) -> list[Any]:
         elif kind is int or kind is float or kind is bool:
             tokens.append(kind)
             into.numbers.append(value.hex() if kind is float else value)
+            into.raw.append(value)
             into.places.append((container, key))
         elif kind in PLAIN:
             tokens.append((kind, value))
@@ -265,3 +269,9 @@ class Signature:
         bound = self.signature.bind(*args, **kwargs)
         bound.apply_defaults()
         return tuple(bound.arguments.values())
+
+    def call(self, function: Callable[..., Any], values: tuple[Any, ...]) -> Any:
+        """The function with ordered values."""
+        if self.names is None:
+            raise JitError("a function whose parameters are not plain names")
+        return function(**dict(zip(self.names, values, strict=True)))

@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from weft.dtype import dtypes
+from weft.dtype import DType, dtypes, strong_dtype
 from weft.engine import realize as engine
 from weft.engine.cell import Cell
 from weft.engine.jit_arguments import Arguments
@@ -110,8 +110,7 @@ class Outcome:
         found = Walk(roots).found
         engine.realize_cells([f.tensor._cell for f in found], Cell.live)
         self.values = {
-            f.label: (f.tensor.dtype, f.tensor.shape, bytes(f.tensor._bytes()), f.tensor)
-            for f in found
+            f.label: (f.tensor.dtype, f.tensor.shape, bytes(f.tensor._bytes())) for f in found
         }
 
     def difference(self, other: Outcome) -> str | None:
@@ -119,15 +118,15 @@ class Outcome:
         if self.values.keys() != other.values.keys():
             only = sorted(self.values.keys() ^ other.values.keys(), key=repr)
             return f"there is a Tensor at {_place(only[0])} in one of them only"
-        for label, (dtype, shape, contents, tensor) in self.values.items():
-            other_dtype, other_shape, other_contents, other_tensor = other.values[label]
+        for label, (dtype, shape, contents) in self.values.items():
+            other_dtype, other_shape, other_contents = other.values[label]
             concrete = [_sizes(shape), _sizes(other_shape)]
             if dtype is not other_dtype or concrete[0] != concrete[1]:
                 kinds = f"{dtype}{concrete[0]} and {other_dtype}{concrete[1]}"
                 return f"the Tensor at {_place(label)} is of two kinds, {kinds}"
             if contents == other_contents:
                 continue
-            pair = _first_difference(tensor, other_tensor)
+            pair = _first_difference(contents, other_contents, strong_dtype(dtype))
             if pair is not None:
                 return f"the Tensor at {_place(label)} has the values {pair[0]} and {pair[1]}"
         return None
@@ -141,13 +140,12 @@ def _sizes(shape: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(int(s.vmax) if isinstance(s, UOp) else s for s in shape)
 
 
-def _first_difference(one: Tensor, other: Tensor) -> tuple[Any, Any] | None:
-    left, right = (t.reshape(-1).tolist() for t in (one, other))
-    if not dtypes.is_float(one.dtype):
+def _first_difference(one: bytes, other: bytes, dtype: DType) -> tuple[Any, Any] | None:
+    left, right = (Tensor(contents, dtype=dtype).tolist() for contents in (one, other))
+    if not dtypes.is_float(dtype):
         return next(((a, b) for a, b in zip(left, right, strict=True) if a != b), None)
-    digits = dtypes.finfo(one.dtype)[1]
     size = max((abs(v) for v in right if math.isfinite(v)), default=0.0)
-    allowed = _TOLERANCE * 2.0**-digits * size
+    allowed = _TOLERANCE * 2.0 ** -dtypes.finfo(dtype)[1] * size
     for a, b in zip(left, right, strict=True):
         if a != b and not (math.isnan(a) and math.isnan(b)) and not abs(a - b) <= allowed:
             return a, b

@@ -9,253 +9,63 @@ the function itself writes to. Intermediate values share one planned memory that
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from weft.device import Buffer, Device
-from weft.dtype import dtypes
+from weft.device import Buffer
 from weft.engine import realize as engine
 from weft.engine.cell import Cell, now
 from weft.engine.jit_arguments import Arguments
+from weft.engine.jit_launches import Fresh, Launches
 from weft.engine.jit_names import Chain
+from weft.engine.jit_notes import Role, Run, labels_in
+from weft.engine.jit_numbers import evaluate
 from weft.engine.jit_objects import child_of, remove_child, set_child
-from weft.engine.jit_run import Role, Run, labels_in
 from weft.engine.jit_templates import Instances, Label, Source, Template
 from weft.engine.jit_tensors import bind_again, describe
 from weft.engine.known import forget
-from weft.engine.memory import ALIGNMENT, plan_memory
-from weft.engine.schedule import Memory, Step
-from weft.engine.storage import buffer_of, buffers
-from weft.helpers import GlobalCounters, round_up
-from weft.knobs import DEBUG, JIT, NO_MEMORY_PLANNER
+from weft.engine.storage import buffers
 from weft.mixin.rand import RandMixin
 from weft.tensor import Tensor
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
-from weft.uop.resolve import sym_infer
 
 # what a replay gives if the state is not as it was: then the function has to run again
 MISS: Any = type("Miss", (), {"__repr__": lambda self: "MISS"})()
 
 
-class _Place:
-    """One memory of the graph. kind: "input", "fixed", "fresh", "arena", "copied"."""
-
-    __slots__ = (
-        "buffer",
-        "contents",
-        "device",
-        "dtype",
-        "is_host",
-        "kind",
-        "label",
-        "offset",
-        "size",
-        "word",
-    )
-
-    def __init__(self, dtype: Any, size: int, device: str) -> None:
-        self.dtype = dtype
-        self.size = size
-        self.device = device
-        self.is_host = Device[device].is_host
-        self.kind = "arena"
-        self.label: Label | None = None
-        self.buffer: Buffer | None = None
-        self.contents: bytes | None = None
-        self.offset = 0
-        self.word = 0
-
-
 class CapturedGraph:
     """What a jitted function does, ready to be done again."""
 
-    def __init__(self, run: Run, chains: Sequence[Chain], varied: frozenset[str]) -> None:
+    def __init__(
+        self, run: Run, chains: Sequence[Chain], varied: frozenset[str], prune: bool = False
+    ) -> None:
         self.run = run
         self.chains = chains
         self.varied = varied  # variables that are known to be used as such, not as numbers
-        self.variables = run.variables
-        self.places: list[_Place] = []
-        self.steps: list[Step] = []
-        self.sources: list[dict[str, Source]] = []  # of each step's variables
-        self._numbers: dict[Any, int] = {}
-        self._written: dict[int, None] = {}
-        self._number_memory()
-        self._escape()
-        self._plan()
-        self._lay_out_words()
-        self._segments: list[Any] | None = None
-        self._arenas: dict[str, Buffer] = {}
+        self._cells = _new_cells(run)
+        escaping = [template[2] for template in self._cells.values() if template[0] == "stored"]
+        self.launches = Launches(run, escaping, prune)
+        self._numbers_now: list[int] = []
         self._checked: Any = None
+        self._watched: Any = None
         self._settle_state()
         self._is_plain = self._depends_on_arguments_only()
 
     def __repr__(self) -> str:
-        return f"<CapturedGraph of {len(self.steps)} kernels>"
+        return f"<CapturedGraph of {len(self)} kernels>"
 
     def __len__(self) -> int:
-        return len(self.steps)
+        return len(self.launches.steps) - len(self.launches.once)
 
     @property
     def arena_bytes(self) -> int:
         """The memory of intermediate values."""
-        return sum(self.arena_sizes.values())
+        return self.launches.arena_bytes
 
     def free(self) -> None:
         """Give back the memory of intermediate values; the next replay takes it again."""
-        self._arenas = {}
-
-    # ------------------------------------------------------------ building
-    def _place(self, key: Any, dtype: Any, size: int, device: str) -> _Place:
-        number = self._numbers.get(key)
-        if number is None:
-            number = self._numbers[key] = len(self.places)
-            self.places.append(_Place(dtype, size, device))
-        return self.places[number]
-
-    def _place_of(self, role: Role, facts: tuple[Any, int, str] | None) -> int:
-        """The number of a memory; `facts` of an input are those of its first use."""
-        kind = role[0]
-        if kind == "outside":
-            node = role[1]
-            place = self._place(role, node.dtype, node.arg.size, node.arg.device)
-            place.kind = "fixed"
-            place.buffer = buffer_of(node)
-        elif kind in ("data", "scratch"):
-            place = self._place(role[:2], *role[2:5])
-            if kind == "data":
-                place.contents = role[5]
-        elif kind == "input":
-            assert facts is not None
-            place = self._place(role, *facts)
-            place.kind, place.label = "input", role[1]
-        return self._numbers[role[:2] if kind in ("data", "scratch") else role]
-
-    def _number_memory(self) -> None:
-        """All executions' memories in one numbering."""
-        for number, (prepared, _, roles, facts, values) in enumerate(self.run.executions):
-            local: dict[int, int] = {}
-            for position, role in enumerate(roles):
-                local[position] = self._place_of(role, facts[position])
-            for position, memory in enumerate(prepared.made, prepared.inputs):
-                local[position] = self._made(number, position, memory)
-            for position in prepared.overwritten:
-                self._written.setdefault(local[position])
-            named = {source.name: source for source in values}
-            for step in prepared.steps:
-                arguments = tuple((local[m], offset, size) for m, offset, size in step.arguments)
-                self.steps.append(
-                    Step(arguments, step.device, None, step.is_transfer, step.origin, step.runner)
-                )
-                needed = () if step.runner is None else step.runner.variables
-                self.sources.append({name: named[name] for name in needed})
-
-    def _made(self, execution: int, position: int, memory: Memory) -> int:
-        key = ("made", execution, position)
-        place = self._place(key, memory.dtype, memory.size, memory.device)
-        if memory.contents is not None:
-            place.kind = "fixed"
-            place.buffer = engine.table_of(memory)
-        return self._numbers[key]
-
-    def _escape(self) -> None:
-        """Memory that outlives a replay is new each time; so is data that gets overwritten."""
-        self._cells = _new_cells(self.run)
-        for template in self._cells.values():
-            if template[0] == "stored":
-                role = template[2]
-                if role[0] in ("made", "data", "scratch"):
-                    self.places[self._place_of(role, None)].kind = "fresh"
-        for number, place in enumerate(self.places):
-            if place.contents is not None and place.kind == "arena":
-                place.kind = "copied" if number in self._written else "fixed"
-                place.buffer = Buffer(place.device, place.size, place.dtype)
-                place.buffer.copyin(place.contents)
-
-    def _plan(self) -> None:
-        """Intermediate values that do not live at the same time share memory."""
-        sizes: dict[int, tuple[Hashable, int]] = {
-            number: (place.device, place.size * place.dtype.itemsize)
-            for number, place in enumerate(self.places)
-            if place.kind == "arena"
-        }
-        touched = [[number for number, _, _ in step.arguments] for step in self.steps]
-        self.arena_sizes: dict[str, int] = {}
-        if NO_MEMORY_PLANNER.value:
-            for number, (_, nbytes) in sizes.items():
-                device = self.places[number].device
-                self.places[number].offset = self.arena_sizes.get(device, 0)
-                room = round_up(max(1, nbytes), ALIGNMENT)
-                self.arena_sizes[device] = self.places[number].offset + room
-            return
-        offsets, arenas = plan_memory(touched, sizes)
-        self.arena_sizes = {str(device): size for device, size in arenas.items()}
-        for number, offset in offsets.items():
-            self.places[number].offset = offset
-
-    def _lay_out_words(self) -> None:
-        """A word for each memory, for each arena, and for each variable's value."""
-        self.words: list[int] = []
-        self._arena_words: dict[str, int] = {}
-        for device in self.arena_sizes:
-            self._arena_words[device] = self._new_word()
-        self._inputs: list[_Place] = []
-        self._fresh: list[_Place] = []
-        self._copied: list[_Place] = []
-        for place in self.places:
-            if place.kind == "arena":
-                place.word = self._arena_words.get(place.device, 0)
-                continue
-            place.word = self._new_word()
-            if place.kind == "input":
-                self._inputs.append(place)
-            elif place.kind == "fresh":
-                self._fresh.append(place)
-            elif place.kind == "copied":
-                self._copied.append(place)
-        self._value_words: dict[Source, int] = {}
-        for sources in self.sources:
-            for source in sources.values():
-                if source not in self._value_words:
-                    self._value_words[source] = self._new_word()
-                    if source.kind == "fixed":
-                        self.words[-1] = source.value
-
-        self._changing = [(s, w) for s, w in self._value_words.items() if s.kind != "fixed"]
-
-    def _new_word(self) -> int:
-        self.words.append(0)
-        return len(self.words) - 1
-
-    def _build_segments(self) -> list[Any]:
-        """Neighbouring launches that one graph of a device can hold, and the others one by one."""
-        segments: list[Any] = []
-        kind: Any = None
-        for position, step in enumerate(self.steps):
-            wanted = None if step.runner is None else Device[step.device].graph
-            if wanted is None:
-                segments.append(position)
-            else:
-                if wanted is not kind:
-                    segments.append(wanted(len(self.words)))
-                assert step.runner is not None
-                segments[-1].record(step.runner.program, self._word_arguments(position))
-            kind = wanted
-        for place in self.places:
-            if place.kind in ("fixed", "copied") and place.is_host:
-                assert place.buffer is not None
-                self.words[place.word] = place.buffer.ensure_allocated().address
-        return segments
-
-    def _word_arguments(self, position: int) -> list[tuple[int, int]]:
-        step = self.steps[position]
-        result = []
-        for number, offset, _ in step.arguments:
-            place = self.places[number]
-            result.append((place.word, place.offset + offset * place.dtype.itemsize))
-        assert step.runner is not None
-        sources = self.sources[position]
-        return result + [(self._value_words[sources[n]], 0) for n in step.runner.variables]
+        self.launches.free()
 
     # ------------------------------------------------------------ the state it reads and writes
     def _settle_state(self) -> None:
@@ -285,12 +95,15 @@ class CapturedGraph:
     def _depends_on_arguments_only(self) -> bool:
         """The usual case: only arguments go in, and only new memory comes out."""
         run = self.run
-        is_alone = not (run.tree or run.events or run.effects or run.variables or self._written)
+        launches = self.launches
+        is_alone = not (run.tree or run.ties or run.events or run.effects or launches.written)
+        is_alone = is_alone and not (run.variables or run.numbers or launches.once)
         self._fresh_words: dict[int, int] = {}
         for number, template in self._cells.items():
             is_alone = is_alone and template[0] == "stored" and not template[4]
             if is_alone and template[2][0] == "made":
-                self._fresh_words[number] = self.places[self._numbers[template[2]]].word
+                place = launches.places[launches.numbers[template[2]]]
+                self._fresh_words[number] = place.word
         is_alone = is_alone and len(self._fresh_words) == len(self._cells)
         return is_alone and not self._outside and _is_simple(run.result)
 
@@ -400,17 +213,25 @@ class CapturedGraph:
         return False
 
     # ------------------------------------------------------------ replaying
-    def replay(self, call: Arguments, roots: Sequence[Any]) -> Any:
+    def replay(
+        self, call: Arguments, roots: Sequence[Any], given: dict[int, Any] | None = None
+    ) -> Any:
         """Do it again for another call; MISS if the state is not as it was.
 
-        `roots` are the values that the names in the function have now.
+        `roots` are the values that the names in the function have now, `given` the numbers that
+        kernels take.
         """
         if self._is_plain:
-            fresh = self._launch(call, {}, [])
+            fresh = self.launches.launch(self._buffers(call, {}), _no_value, False)
             return _instance(self.run.result, fresh, self._fresh_words, {})
         for name, value in call.variables.items():
-            if value != self.variables.get(name) and name not in self.varied:
+            if value != self.run.variables.get(name) and name not in self.varied:
                 return MISS
+        if self.run.numbers:
+            values = evaluate(self.run.numbers, given or {})
+            if values is None:
+                return MISS
+            self._numbers_now = values
         state = self._state(call, roots)
         if state is None:
             return MISS
@@ -429,7 +250,12 @@ class CapturedGraph:
         if written:
             self._compute_readers(written)
         draws = self._draw()
-        fresh = self._launch(call, storages, draws)
+
+        def value_of(source: Source) -> int:
+            return self._value(source, call, draws)
+
+        with_once = bool(self.launches.once) and self._has_changed(storages)
+        fresh = self.launches.launch(self._buffers(call, storages), value_of, with_once)
         for node in written:
             forget(node)
             owner = Cell.owner_of(node)
@@ -448,16 +274,26 @@ class CapturedGraph:
         return len(owners) == len(set(self.run.groups.values()))
 
     def _written_nodes(self, storages: dict[Label, UOp]) -> list[UOp]:
+        """The caller's storages that a replay writes to."""
+        launches = self.launches
         found = []
-        for number in self._written:
-            place = self.places[number]
-            if place.kind == "input":
-                assert place.label is not None
+        for number in launches.written:
+            place = launches.places[number]
+            if place.label is not None:
                 found.append(storages[place.label])
-        for role, number in self._numbers.items():
-            if number in self._written and role[0] == "outside":
+        for role, number in launches.numbers.items():
+            if number in launches.written and role[0] == "outside":
                 found.append(role[1])
         return found
+
+    def _has_changed(self, storages: dict[Label, UOp]) -> bool:
+        """Whether state that is only read is not what it was when the kept steps ran."""
+        nodes = [node for label, node in storages.items() if label.kind == "state"]
+        nodes += self._outside
+        owners = [(node, Cell.owner_of(node)) for node in nodes]
+        now = [(node, None if owner is None else owner.version) for node, owner in owners]
+        before, self._watched = self._watched, now
+        return before != now
 
     def _compute_readers(self, written: list[UOp]) -> None:
         """Pending tensors that read what will be overwritten are computed before."""
@@ -486,25 +322,15 @@ class CapturedGraph:
             return call.variables[source.name]
         if source.kind == "draw":
             return draws[source.value][source.other]
+        if source.kind == "number":
+            return self._numbers_now[source.value]
         number: int = source.value
         return number
 
-    def _launch(
-        self, call: Arguments, storages: dict[Label, UOp], draws: list[tuple[int, int, int]]
-    ) -> dict[int, tuple[UOp, Buffer]]:
-        """Run the steps; the new memory, by the place's word."""
-        if self._segments is None:
-            self._segments = self._build_segments()
-        words = self.words
-        for device, size in self.arena_sizes.items():
-            arena = self._arenas.get(device)
-            if arena is None:
-                arena = Buffer(device, size, dtypes.uint8).ensure_allocated()
-                self._arenas[device] = arena
-                if Device[device].is_host:
-                    words[self._arena_words[device]] = arena.address
-        used: dict[int, Buffer] = {}
-        for place in self._inputs:
+    def _buffers(self, call: Arguments, storages: dict[Label, UOp]) -> list[Buffer]:
+        """The memory of this call's arguments and state."""
+        found = []
+        for place in self.launches.inputs:
             label = place.label
             assert label is not None
             index = label.path[0]
@@ -516,102 +342,8 @@ class CapturedGraph:
                 window = call.windows[index]
                 start = window.start * place.dtype.itemsize
                 buffer = buffer.view(window.size, place.dtype, start)
-            used[place.word] = buffer
-            if place.is_host:
-                words[place.word] = buffer.address
-        fresh: dict[int, tuple[UOp, Buffer]] = {}
-        for place in self._fresh:
-            node = UOp.new_buffer(place.device, place.size, place.dtype)
-            buffer = buffers[node] = Buffer(place.device, place.size, place.dtype).allocate()
-            if place.contents is not None:
-                buffer.copyin(place.contents)
-            fresh[place.word] = (node, buffer)
-            used[place.word] = buffer
-            words[place.word] = buffer._address
-        for place in self._copied:
-            assert place.buffer is not None and place.contents is not None
-            place.buffer.copyin(place.contents)
-        for source, word in self._changing:
-            words[word] = self._value(source, call, draws)
-        if DEBUG >= 2 or JIT >= 2:
-            for position in range(len(self.steps)):
-                self._launch_one(position, used)
-            return fresh
-        for segment in self._segments:
-            if isinstance(segment, int):
-                self._launch_one(segment, used)
-            else:
-                segment.replay(words)
-        self._count()
-        return fresh
-
-    def _launch_one(self, position: int, used: dict[int, Buffer]) -> None:
-        """One step on its own."""
-        step = self.steps[position]
-        memories: dict[int, Buffer] = {}
-        for number, _, _ in step.arguments:
-            place = self.places[number]
-            if place.kind == "arena":
-                arena = self._arenas[place.device]
-                memories[number] = arena.view(place.size, place.dtype, place.offset)
-            else:
-                memories[number] = used[place.word] if place.buffer is None else place.buffer
-        values = {
-            name: self.words[self._value_words[source]]
-            for name, source in self.sources[position].items()
-        }
-        engine.launch(step, engine.arguments_of(step, memories), values)
-
-    def _count(self) -> None:
-        """The counters, for the steps that ran inside graphs."""
-        assert self._segments is not None
-        if not hasattr(self, "_costs"):
-            self._find_costs()
-        GlobalCounters.kernel_count += self._kernels
-        ops, mem = self._costs
-        if self._symbolic:
-            key = tuple([self.words[w] for w in self._symbolic_words])
-            more = self._symbolic_costs.get(key)
-            if more is None:
-                if len(self._symbolic_costs) > 1000:
-                    self._symbolic_costs.clear()
-                more = self._symbolic_costs[key] = self._count_symbolic()
-            ops, mem = ops + more[0], mem + more[1]
-        GlobalCounters.global_ops += ops
-        GlobalCounters.global_mem += mem
-
-    def _find_costs(self) -> None:
-        assert self._segments is not None
-        alone = {segment for segment in self._segments if isinstance(segment, int)}
-        inside = [i for i in range(len(self.steps)) if i not in alone]
-        self._kernels = len(inside)
-        self._symbolic: list[int] = []
-        self._symbolic_costs: dict[tuple[int, ...], tuple[int, int]] = {}
-        ops = mem = 0
-        for position in inside:
-            runner = self.steps[position].runner
-            assert runner is not None
-            if isinstance(runner.ops, int) and isinstance(runner.mem, int):
-                ops += runner.ops
-                mem += runner.mem
-            else:
-                self._symbolic.append(position)
-        self._costs = (ops, mem)
-        words = {self._value_words[s] for i in self._symbolic for s in self.sources[i].values()}
-        self._symbolic_words = sorted(words)
-
-    def _count_symbolic(self) -> tuple[int, int]:
-        ops = mem = 0
-        for position in self._symbolic:
-            runner = self.steps[position].runner
-            assert runner is not None
-            values = {
-                name: self.words[self._value_words[source]]
-                for name, source in self.sources[position].items()
-            }
-            ops += sym_infer(runner.ops, values)
-            mem += sym_infer(runner.mem, values)
-        return ops, mem
+            found.append(buffer)
+        return found
 
     # ------------------------------------------------------------ what comes out
     def _come_out(
@@ -619,7 +351,7 @@ class CapturedGraph:
         call: Arguments,
         known: dict[Label, Tensor],
         storages: dict[Label, UOp],
-        fresh: dict[int, tuple[UOp, Buffer]],
+        fresh: Fresh,
         draws: list[tuple[int, int, int]],
     ) -> Any:
         """The result, and the changes to what was there before."""
@@ -679,15 +411,13 @@ class CapturedGraph:
                 self._apply(kind, effect[1], effect[2], value, call, known)
         return result
 
-    def _node_of(
-        self, role: Role, storages: dict[Label, UOp], fresh: dict[int, tuple[UOp, Buffer]]
-    ) -> UOp:
+    def _node_of(self, role: Role, storages: dict[Label, UOp], fresh: Fresh) -> UOp:
         if role[0] == "outside":
             outside: UOp = role[1]
             return outside
         if role[0] == "input":
             return storages[role[1]]
-        return fresh[self.places[self._place_of(role, None)].word][0]
+        return fresh[self.launches.places[self.launches.place_of(role)].word][0]
 
     def _container(self, label: Label, call: Arguments, known: dict[Label, Tensor]) -> Any:
         if label.kind == "container":
@@ -719,6 +449,10 @@ class CapturedGraph:
             place.grad = None
         else:
             remove_child(place, key)
+
+
+def _no_value(source: Source) -> int:
+    raise AssertionError(f"{source} has no value in a graph without variables")
 
 
 def _checks(expected: tuple[Any, ...]) -> tuple[Any, int | None, int | None]:
@@ -761,7 +495,7 @@ def _is_simple(template: Template) -> bool:
 
 def _instance(
     template: Template,
-    fresh: dict[int, tuple[UOp, Buffer]],
+    fresh: Fresh,
     words: dict[int, int],
     cells: dict[int, Cell],
 ) -> Any:

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import operator
 import struct
+import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NoReturn
+from typing import Any, NoReturn
 
 from weft.dtype import dtypes
 from weft.engine.cell import Cell
@@ -23,13 +24,29 @@ from weft.uop.opset import Ops
 
 PREFIX = "jitn"
 _LOW, _HIGH = -(1 << 63), (1 << 63) - 1
-# ("given", position) or (name of a function, *operands); an operand is a number of an expression
-# or ("constant", value)
+# ("given", position) or (name of a function, *operands); an operand is the number of an expression
+# or a _Constant
 Expression = tuple[Any, ...]
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     name: getattr(operator, name)
     for name in "add sub mul truediv floordiv mod pow neg pos abs".split()
 }
+
+
+class _Constant:
+    """A number in an expression; 1, 1.0 and True are different, NaN is like NaN."""
+
+    __slots__ = ("text", "value")
+
+    def __init__(self, value: int | float) -> None:
+        self.value = value
+        self.text = repr(value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Constant) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
 
 
 class UsedAsMore(JitError):
@@ -42,6 +59,7 @@ class NumberBook:
     def __init__(self) -> None:
         self.expressions: dict[Expression, int] = {}
         self.kinds: list[type] = []
+        self.cells: weakref.WeakSet[Cell] = weakref.WeakSet()
 
     def given(self, position: int, value: int | float) -> Number:
         """A number that the caller gives."""
@@ -50,12 +68,14 @@ class NumberBook:
     def number(self, expression: Expression, value: Any) -> Number:
         """The result of an expression."""
         kind = type(value)
-        if kind not in (int, float) or (kind is int and not _LOW <= value <= _HIGH):
+        if not _fits(value):
             raise UsedAsMore(f"an expression of numbers gives {value!r}, which no kernel can take")
         number = self.expressions.setdefault(expression, len(self.expressions))
         if number == len(self.kinds):
             self.kinds.append(kind)
-        return Number._made(self, number, value)
+        made = Number.standing_for(self, number, value)
+        self.cells.add(made._cell)
+        return made
 
     def written(self) -> tuple[tuple[Expression, type], ...]:
         """The expressions in order, with the types of their results."""
@@ -67,22 +87,27 @@ def evaluate(
 ) -> list[int] | None:
     """What the kernels get; None where the values have other types than before, or none at all."""
     values: list[Any] = []
+    value: Any
     for expression, kind in expressions:
         if expression[0] == "given":
             value = given[expression[1]]
         else:
             operands = [
-                values[operand] if isinstance(operand, int) else operand[1]
+                values[operand] if isinstance(operand, int) else operand.value
                 for operand in expression[1:]
             ]
             try:
                 value = _FUNCTIONS[expression[0]](*operands)
             except (ArithmeticError, TypeError, ValueError):
                 return None
-        if type(value) is not kind or (kind is int and not _LOW <= value <= _HIGH):
+        if type(value) is not kind or not _fits(value):
             return None
         values.append(value)
     return [_bits(value) for value in values]
+
+
+def _fits(value: Any) -> bool:
+    return type(value) is float or (type(value) is int and _LOW <= value <= _HIGH)
 
 
 def _bits(value: int | float) -> int:
@@ -116,10 +141,10 @@ class Number(Tensor):
     book: NumberBook
     number: int
     value: int | float
-    __hash__: ClassVar[Any] = Tensor.__hash__
 
     @classmethod
-    def _made(cls, book: NumberBook, number: int, value: int | float) -> Number:
+    def standing_for(cls, book: NumberBook, number: int, value: int | float) -> Number:
+        """The result of an expression, which is this value now."""
         made = object.__new__(cls)
         made._cell = Cell(_variable(number, value), pure=True)
         made._moves = ()
@@ -139,14 +164,14 @@ class Number(Tensor):
         return Tensor._view_of(cell, moves)
 
     def _operate(self, name: str, *operands: Any) -> Number:
-        parts = []
-        values = []
+        parts: list[Any] = []
+        values: list[Any] = []
         for operand in operands:
             if isinstance(operand, Number):
                 parts.append(operand.number)
                 values.append(operand.value)
             else:
-                parts.append(("constant", operand))
+                parts.append(_Constant(operand))
                 values.append(operand)
         return self.book.number((name, *parts), _FUNCTIONS[name](*values))
 
@@ -155,7 +180,7 @@ class Number(Tensor):
 
     __bool__ = __float__ = __int__ = __index__ = __complex__ = __round__ = _refuse
     __trunc__ = __floor__ = __ceil__ = __format__ = __str__ = __repr__ = __divmod__ = _refuse
-    __rdivmod__ = __len__ = __iter__ = __array__ = __contains__ = _refuse
+    __hash__ = __rdivmod__ = __len__ = __iter__ = __array__ = __contains__ = _refuse
     item = tolist = numpy = data = _refuse
 
     def __neg__(self) -> Any:

@@ -107,7 +107,8 @@ def children_of(value: Any) -> dict[Any, Any] | None:
     if isinstance(value, functools.partial):
         return {"func": value.func, "args": value.args, "keywords": value.keywords}
     found: dict[Any, Any] = dict(getattr(value, "__dict__", {}))
-    for name in _slots_of(type(value)):
+    kind: Any = type(value)
+    for name in _slots_of(kind):
         try:
             found[name] = getattr(value, name)
         except AttributeError:

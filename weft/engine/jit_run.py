@@ -17,8 +17,7 @@ import gc
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from weft.device import Device
 from weft.dtype import dtypes
@@ -27,6 +26,8 @@ from weft.engine import realize as engine
 from weft.engine.cell import Cell
 from weft.engine.jit_arguments import Arguments
 from weft.engine.jit_names import MISSING, Chain
+from weft.engine.jit_notes import Constant, Execution, Role, Run, expectation_of, labels_in
+from weft.engine.jit_numbers import PREFIX, Number, NumberBook, UsedAsMore
 from weft.engine.jit_objects import (
     Walk,
     children_of,
@@ -36,47 +37,12 @@ from weft.engine.jit_objects import (
 from weft.engine.jit_templates import Label, Source, Template, TemplateMaker
 from weft.engine.jit_tensors import StandIn, describe, free_of
 from weft.engine.schedule import Prepared, Request
-from weft.engine.schedule import describe as describe_graph
 from weft.engine.storage import buffer_of, buffers
 from weft.errors import JitError
 from weft.schedule.place import storage_of
 from weft.tensor import Tensor
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
-
-# of memory: ("input", label), ("made", execution, number), ("outside", node),
-# ("data", number, dtype, size, device, contents), ("scratch", number, dtype, size, device)
-Role = tuple[Any, ...]
-
-
-class Execution(NamedTuple):
-    """A schedule that ran: over which memory, with which values of variables."""
-
-    prepared: Prepared
-    key: tuple[Any, ...]
-    roles: tuple[Role, ...]
-    facts: tuple[tuple[Any, int, str], ...]  # dtype, size, device of each
-    values: Template
-
-
-@dataclass
-class Run:
-    """What one run did. Two runs that are equal but for `variables` do the same."""
-
-    variables: dict[str, int]
-    executions: list[Execution] = field(default_factory=list)
-    events: list[tuple[str, int]] = field(default_factory=list)
-    result: Template = ()
-    effects: list[Template] = field(default_factory=list)
-    # state that it used: what is on the way to it, and what the tensors are like
-    tree: dict[tuple[Any, ...], tuple[Any, ...]] = field(default_factory=dict)
-    state: dict[Label, tuple[Any, ...]] = field(default_factory=dict)
-    # what must be one object: a path, and another way to it
-    ties: list[tuple[tuple[Any, ...], tuple[Any, ...]]] = field(default_factory=list)
-    kept: list[Any] = field(default_factory=list)  # objects known by their id
-    groups: dict[Label, Label] = field(default_factory=dict)  # tensors of one storage: the first
-    leaks: str | None = None  # why this run cannot be replayed
-    has_read: bool = False
 
 
 class WindowConflict(Exception):
@@ -100,9 +66,10 @@ def run_recorded(
     arguments: Arguments,
     chains: Sequence[Chain],
     is_strict: bool,
+    book: NumberBook | None = None,
 ) -> tuple[Any, Run]:
     """Call the function; `is_strict`: what cannot be replayed is an error."""
-    recording = Recording(arguments, chains, is_strict)
+    recording = Recording(arguments, chains, is_strict, book)
     try:
         with record.recording(recording):
             result = function(*args, **kwargs)
@@ -118,7 +85,14 @@ def run_recorded(
 class Recording:
     """Listens while a function runs."""
 
-    def __init__(self, arguments: Arguments, chains: Sequence[Chain], is_strict: bool) -> None:
+    def __init__(
+        self,
+        arguments: Arguments,
+        chains: Sequence[Chain],
+        is_strict: bool,
+        book: NumberBook | None,
+    ) -> None:
+        self.book = book
         self.arguments = arguments
         self.chains = chains
         self.is_strict = is_strict
@@ -318,6 +292,8 @@ class Recording:
             value = values[name]
             if name.startswith("rngj"):
                 result.append(Source(name, "draw", *self._draw_of(name, values)))
+            elif name.startswith(PREFIX):
+                result.append(Source(name, "number", int(name.removeprefix(PREFIX))))
             else:
                 result.append(Source(name, "given", value, self.run.variables.get(name)))
         return tuple(result)
@@ -356,6 +332,12 @@ class Recording:
                 version, value = self.cells_before[cell]
                 if _storage(value) is not cell.storage:
                     self.run.effects.append(("move cell", cell, self._new_cell(cell)))
+        if self.book is not None:
+            self.run.numbers = self.book.written()
+            if any(isinstance(tensor, Number) for tensor in maker.tensors):
+                raise UsedAsMore(
+                    "a number that changes from call to call comes out of the function"
+                )
         self._note_leaks()
         self._note_state()
         self._hand_over(maker.tensors)
@@ -444,6 +426,7 @@ class Recording:
             cell
             for cell in list(Cell.live)
             if cell not in self.cells_before
+            and (self.book is None or cell not in self.book.cells)
             and id(cell) not in self.new_cells
             and id(cell) not in self.stand_ins
         ]
@@ -549,33 +532,6 @@ class Recording:
                 tensor._source = None
 
 
-def expectation_of(value: Any) -> tuple[Any, ...]:
-    """What has to be in a place for the rest of a path to mean the same."""
-    if isinstance(value, Tensor):
-        return ("tensor", value.grad is not None)
-    if isinstance(value, (list, tuple, deque)):
-        return ("sequence", type(value), len(value))
-    if isinstance(value, dict):
-        return ("dict", type(value))
-    return ("object", id(value))
-
-
-class Constant:
-    """The value of a constant. Equal ones may be different nodes: each has an identity."""
-
-    __slots__ = ("key", "value")
-
-    def __init__(self, value: UOp) -> None:
-        self.value = value
-        self.key = describe_graph(UOp.sink(value), "").key
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Constant) and self.key == other.key
-
-    def __hash__(self) -> int:
-        return hash(self.key)
-
-
 class _Place:
     """One place in a container that is otherwise not looked at."""
 
@@ -601,73 +557,3 @@ def _storage(value: UOp) -> UOp | None:
 def _tensors_in(values: list[Any]) -> list[Tensor]:
     walk = Walk([(i, None, None, value) for i, value in enumerate(values)])
     return [found.tensor for found in walk.found]
-
-
-def labels_in(*templates: Any) -> set[Label]:
-    """The labels of known tensors and containers that templates name."""
-    found: set[Label] = set()
-    pending: list[Any] = list(templates)
-    while pending:
-        part = pending.pop()
-        if isinstance(part, list):
-            pending.extend(part)
-        elif isinstance(part, tuple):
-            pending.extend(part)
-        elif isinstance(part, Label):
-            found.add(part)
-    return found
-
-
-class Mismatch(Exception):
-    """Two runs did different things."""
-
-
-def merge_runs(first: Run, second: Run) -> Run:
-    """The second run, its variables told apart: those that follow the arguments, and constants.
-
-    Raises Mismatch unless both did the same.
-    """
-    same = (
-        [e.key for e in first.executions] == [e.key for e in second.executions]
-        and [e.roles for e in first.executions] == [e.roles for e in second.executions]
-        and first.events == second.events
-        and first.tree == second.tree
-        and first.ties == second.ties
-        and first.state == second.state
-        and first.groups == second.groups
-    )
-    if not same:
-        raise Mismatch
-    executions = [
-        e._replace(values=_merge(d.values, e.values))
-        for d, e in zip(first.executions, second.executions, strict=True)
-    ]
-    result = _merge(first.result, second.result)
-    effects = list(_merge(tuple(first.effects), tuple(second.effects)))
-    return replace(second, executions=executions, result=result, effects=effects)
-
-
-def _merge(first: Any, second: Any) -> Any:
-    if isinstance(first, Source) and isinstance(second, Source):
-        return _merge_sources(first, second)
-    if not (isinstance(first, tuple) and isinstance(second, tuple)):
-        if type(first) is not type(second) or not (first is second or first == second):
-            raise Mismatch
-        return second
-    if len(first) != len(second):
-        raise Mismatch
-    return tuple([_merge(a, b) for a, b in zip(first, second, strict=True)])
-
-
-def _merge_sources(first: Source, second: Source) -> Source:
-    if first.kind != "given" or second.kind != "given":
-        if first != second:
-            raise Mismatch
-        return second
-    if first.name != second.name:
-        raise Mismatch
-    if first.value == first.other and second.value == second.other:
-        return Source(second.name, "argument")
-    if first.value != second.value:
-        raise Mismatch
-    return Source(second.name, "fixed", second.value)

@@ -221,9 +221,7 @@ def _pending_readers(sink: UOp, wanted: list[Cell], live: Iterable[Cell]) -> lis
 
 
 # ------------------------------------------------------------ running
-def execute(
-    prepared: Prepared, request: Request, checks: Checks | None = None
-) -> list[UOp | None]:
+def execute(prepared: Prepared, request: Request, checks: Checks | None = None) -> list[UOp | None]:
     """Run the steps; the BUFFER of each result. Everything that can fail comes before the first
     launch."""
     for step in prepared.steps:

@@ -73,7 +73,7 @@ class IndexingMixin(CreationMixin):
         new = self._operand(value)
         if new.ndim > self.ndim - mask.ndim:
             return None
-        whole = mask.reshape((*mask.shape, *[1] * (self.ndim - mask.ndim)))
+        whole: Any = mask.reshape((*mask.shape, *[1] * (self.ndim - mask.ndim)))
         chosen: Self = whole.where(new, self)
         return chosen
 
@@ -290,6 +290,9 @@ class IndexingMixin(CreationMixin):
             raise ArgumentError(
                 f"scatter_reduce has reduce {_quoted(_REDUCTIONS)}, found {reduce!r}"
             )
+        if self.dtype in dtypes.weaks:
+            strong = self.cast(strong_dtype(self.dtype))
+            return strong.scatter_reduce(dim, index, src, reduce, include_self)
         if self.ndim == 0:
             return self._scatter_scalar(dim, index, src, reduce, include_self)
         axes, places, values = self._scatter_places("scatter_reduce", dim, index, src)

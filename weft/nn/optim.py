@@ -114,9 +114,7 @@ class Optimizer:
         [0.5]
         """
         changed = self.schedule_step()
-        # gradients read what is overwritten: they are stored along, in a fixed order
-        gradients = [param.grad for param in self.params if param.grad is not None]
-        changed[0].realize(*changed[1:], *gradients)
+        changed[0].realize(*changed[1:])
 
     def schedule_step(self, skip: Tensor | None = None) -> list[Tensor]:
         """As `step`, but lazy: the tensors to realize. Where `skip` is true nothing changes.
@@ -149,7 +147,10 @@ class Optimizer:
                 new = skip.to(storage.device).where(storage.detach(), new)
             storage.assign(new.detach())
             changed.append(storage)
-        return [*changed, *self.buffers]
+        # gradients read what is overwritten, so they are computed before; in a fixed order, by
+        # which a step is known to be the same as the one before
+        gradients = [param.grad for param in self.params if param.grad is not None]
+        return [*changed, *self.buffers, *gradients]
 
     def _shared_changes(self, present: Sequence[int]) -> list[Change]:
         """What a step changes once for all parameters; `present` are those with a gradient."""

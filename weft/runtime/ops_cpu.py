@@ -127,7 +127,7 @@ class CPUGraph:
         )
         table = [_fill_code().address, ctypes.addressof(self._fill), 1]
         place = ctypes.addressof(self._arguments)
-        fills: list[int] = []
+        fills: list[ctypes.c_int64 | int] = []
         for program, arguments in self._launches:
             table += [program.address, place, program.threads_n]
             for word, addend in arguments:
@@ -141,7 +141,7 @@ class CPUGraph:
         """Runs all launches in order, with these words."""
         if not self._rows:
             self._build()
-        self._words[:] = words
+        self._words[:] = list(words)
         pool.run_table(ctypes.addressof(self._table), self._rows)
 
 

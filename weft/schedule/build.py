@@ -17,7 +17,7 @@ from weft.dtype import dtypes
 from weft.schedule.decide import Plan, Slot, cat_pieces, gather_slots, gather_source_index
 from weft.schedule.draft import Draft
 from weft.schedule.index import ZERO, Index, both, flatten_index, source_index
-from weft.schedule.place import storage_of
+from weft.schedule.place import IN_ORDER, may_repeat, storage_of
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
 
@@ -64,7 +64,10 @@ class Builder:
             if self.slots:
                 result, target = self._resolve_slots(result), self._resolve_slots(target)
             result = result.cast(target.dtype)
-            self.built.stores.append(target.store(result, *draft.ranges))
+            store = target.store(result, *draft.ranges)
+            if node.op is Ops.STORE and may_repeat(node.src[0], store):
+                store = store.rtag(IN_ORDER)
+            self.built.stores.append(store)
         return self.built
 
     def _place(self, place: UOp, index: Index) -> UOp:

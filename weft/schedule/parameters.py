@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from weft.schedule.place import IN_ORDER
 from weft.uop.args import KernelInfo
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
@@ -28,6 +29,9 @@ class Argument:
 
 def number_parameters(stores: list[UOp]) -> tuple[UOp, tuple[Argument, ...]]:
     """PARAMs by first appearance, outputs first."""
+    # what may be written twice is written one round after another
+    in_order = any(store.tag == IN_ORDER for store in stores)
+    stores = [store if store.tag is None else store.rtag(None) for store in stores]
     sink = UOp.sink(*stores)
     uses: dict[UOp, list[UOp]] = {store.src[0].src[0]: [] for store in stores}
     written = set(uses)
@@ -47,9 +51,6 @@ def number_parameters(stores: list[UOp]) -> tuple[UOp, tuple[Argument, ...]]:
                 for node in indices
                 if not _depends_on_load(node)
             }
-    # places known only at run time may repeat: such writes are done one after another
-    # (of an axis of size 1 the place is known, and only whether it is inside is not)
-    in_order = any(u.op is Ops.LOAD for store in stores for u in store.src[0].toposort())
     info = KernelInfo(_name(sink, written), optimise=not in_order)
     return sink.substitute(changes).replace(arg=info), tuple(arguments)
 

@@ -72,9 +72,15 @@ def drop_idle_contiguous(x: UOp) -> UOp | None:
 
 
 def sink_after(x: UOp) -> UOp | None:
-    """AFTER(view(s), effects) -> view(AFTER(s, effects)): a state belongs to the storage."""
-    view = x.src[0]
-    if len(x.src) == 1:
+    """AFTER(view(s), effects) -> view(AFTER(s, effects)): a state belongs to the storage.
+
+    AFTER(s, STORE of no elements) -> s.
+    """
+    view, *effects = x.src
+    kept = [effect for effect in effects if effect.op is not Ops.STORE or effect.src[0].numel()]
+    if len(kept) < len(effects):
+        return view.after(*kept) if kept else view
+    if not effects:
         return view
     if view.op not in GroupOp.Movement:
         return None

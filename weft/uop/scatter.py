@@ -46,9 +46,46 @@ def put(
     The indices have one shape. The values have that shape, then the other axes of the state; or
     they are one number. `combine` (ADD, MUL or MAX) joins a value with what is there.
     """
+    if combine is not None:
+        indices = _every_round_reads(indices)
     place = UOp(Ops.GATHER, state.dtype, (state, *indices), tuple(axes))
     store = UOp(Ops.STORE, dtypes.void, (place, values), combine)
     return state.after(store)
+
+
+def _every_round_reads(indices: Sequence[UOp]) -> Sequence[UOp]:
+    """The indices, one of them stored if some axis might not matter to any.
+
+    What is there is read where the index is known. An index that is the same for a whole axis would
+    be read once for all of it, and what was combined on the way would be lost.
+    """
+    shape = indices[0].shape
+    varying = {axis for index in indices for axis in _varying_axes(index)}
+    if all(axis in varying or is_one(size) for axis, size in enumerate(shape)):
+        return indices
+    first, *rest = indices
+    if first.dtype in dtypes.weaks:
+        first = first.cast(dtypes.int64)
+    return (UOp(Ops.CONTIGUOUS, first.dtype, (first,)), *rest)
+
+
+def _varying_axes(index: UOp) -> list[int]:
+    """Axes along which an index surely is read, or counted, anew."""
+    inner = index.src[0] if index.op is Ops.EXPAND else index
+    base = inner
+    while base.op is Ops.RESHAPE:
+        base = base.src[0]
+    if base.op not in _READ:
+        return []
+    return [axis for axis, size in enumerate(inner.shape) if not is_one(size)]
+
+
+_READ = frozenset((Ops.BUFFER, Ops.AFTER, Ops.CONTIGUOUS, Ops.IOTA))
+
+
+def is_one(size: Any) -> bool:
+    """Whether a size is known to be 1."""
+    return isinstance(size, int) and size == 1
 
 
 def flat_index(indices: Sequence[UOp], sizes: Sequence[int]) -> UOp:

@@ -76,16 +76,17 @@ def runs_in_any_order(ast: UOp) -> bool:
 
 
 def nests_of(ast: UOp) -> list[list[UOp]]:
-    """Stores that share axes, together, the deepest first; one without axes is alone."""
+    """Stores that share axes, together, the deepest first; those without axes are one nest."""
     found: list[list[UOp]] = []
-    owner: dict[UOp, list[UOp]] = {}
+    owner: dict[UOp | None, list[UOp]] = {}
     for store in sorted(ast.src, key=lambda s: -len(closed_axes(s))):
-        nest = next((owner[axis] for axis in closed_axes(store) if axis in owner), None)
+        axes: tuple[UOp | None, ...] = closed_axes(store) or (None,)
+        nest = next((owner[axis] for axis in axes if axis in owner), None)
         if nest is None:
             nest = []
             found.append(nest)
         nest.append(store)
-        for axis in closed_axes(store):
+        for axis in axes:
             owner.setdefault(axis, nest)
     return found
 

@@ -1,0 +1,176 @@
+"""Every program in examples/ runs: help, a short run, files, going on from a checkpoint."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from weft import nn
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLES = ROOT / "examples"
+PROGRAMS = sorted(path.stem for path in EXAMPLES.glob("*.py") if path.stem != "common")
+TRAINED = ("digits", "gpt", "lstm", "diffusion")
+SMALL = {
+    "digits": ("--batch", "16"),
+    "gpt": "--batch 2 --context 8 --width 16 --heads 2 --layers 1 --length 4".split(),
+    "lstm": ("--batch", "8", "--width", "8"),
+    "diffusion": ("--batch", "8", "--width", "16", "--each", "2"),
+}
+
+
+def run(name: str, *arguments: str) -> str:
+    """The output of an example in a process of its own."""
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "without being jitted" not in done.stderr, done.stderr
+    return done.stdout
+
+
+def png_size(path: Path) -> tuple[int, int]:
+    """Width and height of a PNG file, every part of which is checked."""
+    data = path.read_bytes()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    place, kinds, pixels = 8, [], b""
+    while place < len(data):
+        (length,) = struct.unpack_from(">I", data, place)
+        kind = data[place + 4 : place + 8]
+        body = data[place + 8 : place + 8 + length]
+        (found,) = struct.unpack_from(">I", data, place + 8 + length)
+        assert found == zlib.crc32(kind + body)
+        kinds.append(kind)
+        pixels += body if kind == b"IDAT" else b""
+        place += 12 + length
+    assert kinds[0] == b"IHDR" and kinds[-1] == b"IEND"
+    width, height, depth, colors = struct.unpack_from(">IIBB", data, 16)
+    assert (depth, colors) == (8, 2)
+    assert len(zlib.decompress(pixels)) == height * (3 * width + 1)
+    return width, height
+
+
+def test_all_programs_are_tested() -> None:
+    assert set(PROGRAMS) == {*TRAINED, "fusion", "resnet50"}
+
+
+@pytest.mark.parametrize("name", [*TRAINED, "resnet50"])
+def test_help(name: str) -> None:
+    assert "--help" in run(name, "--help")
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_short_run_and_resume(name: str, tmp_path: Path) -> None:
+    """Five steps, then a longer run that goes on from there."""
+    output = run(name, "--steps", "5", "--out", str(tmp_path), *SMALL[name])
+    assert "CPU" in output
+    checkpoint = tmp_path / f"{name}.checkpoint.safetensors"
+    count = nn.state.safe_load(checkpoint)["schedule.count"]
+    assert count.tolist() == [5]
+    again = ("--steps", "7", "--resume", str(checkpoint), "--out", str(tmp_path), *SMALL[name])
+    assert "2 steps" in run(name, *again)
+    assert nn.state.safe_load(checkpoint)["schedule.count"].tolist() == [7]
+    if name != "lstm":
+        assert min(png_size(tmp_path / f"{name}.png")) > 50
+
+
+def test_digits_learns_and_loads_in_a_new_process(tmp_path: Path) -> None:
+    """The main job, shortened: a tenth of its steps are enough to know most digits."""
+    output = run("digits", "--steps", "60", "--out", str(tmp_path))
+    shares = [float(line.split("%")[0].split()[-1]) for line in output.splitlines() if "%" in line]
+    assert len(shares) == 2
+    assert shares[0] == shares[1] > 90
+    assert set(nn.state.safe_load(tmp_path / "digits.safetensors")) >= {"conv1.weight"}
+
+
+# ------------------------------------------------------------ ResNet-50 from PyTorch
+def torch_resnet() -> Any:
+    """The network as torchvision names it, written with PyTorch's layers."""
+    torch = pytest.importorskip("torch")
+
+    class Bottleneck(torch.nn.Module):
+        def __init__(self, inner: int, width: int, stride: int) -> None:
+            super().__init__()
+            conv, norm = torch.nn.Conv2d, torch.nn.BatchNorm2d
+            self.conv1, self.bn1 = conv(inner, width, 1, bias=False), norm(width)
+            self.conv2 = conv(width, width, 3, stride, 1, bias=False)
+            self.bn2 = norm(width)
+            self.conv3, self.bn3 = conv(width, 4 * width, 1, bias=False), norm(4 * width)
+            self.downsample = torch.nn.Sequential()
+            if stride != 1 or inner != 4 * width:
+                shortcut = conv(inner, 4 * width, 1, stride, bias=False)
+                self.downsample = torch.nn.Sequential(shortcut, norm(4 * width))
+
+        def forward(self, x: Any) -> Any:
+            out = self.bn1(self.conv1(x)).relu()
+            out = self.bn2(self.conv2(out)).relu()
+            return (self.bn3(self.conv3(out)) + self.downsample(x)).relu()
+
+    class ResNet(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv1 = torch.nn.Conv2d(3, 64, 7, 2, 3, bias=False)
+            self.bn1 = torch.nn.BatchNorm2d(64)
+            inner = 64
+            for number, blocks in enumerate((3, 4, 6, 3)):
+                width, parts = 64 << number, []
+                for block in range(blocks):
+                    parts.append(Bottleneck(inner, width, 2 if number and not block else 1))
+                    inner = 4 * width
+                setattr(self, f"layer{number + 1}", torch.nn.Sequential(*parts))
+            self.fc = torch.nn.Linear(2048, 1000)
+
+        def forward(self, x: Any) -> Any:
+            x = torch.nn.functional.max_pool2d(self.bn1(self.conv1(x)).relu(), 3, 2, 1)
+            for number in range(1, 5):
+                x = getattr(self, f"layer{number}")(x)
+            return self.fc(x.mean((2, 3)))
+
+    torch.manual_seed(0)
+    model = ResNet().eval()
+    with torch.no_grad():
+        for module in model.modules():
+            if isinstance(module, torch.nn.BatchNorm2d):
+                module.running_mean.normal_(0, 0.1)
+                module.running_var.uniform_(0.5, 2.0)
+        # random weights like all classes the same; these do not
+        model.fc.weight.mul_(40)
+    return model
+
+
+def test_resnet50_from_a_pytorch_checkpoint(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    model = torch_resnet()
+    torch.save(model.state_dict(), tmp_path / "resnet50.pth")
+    pixels = np.random.default_rng(0).integers(0, 256, (240, 230, 3), dtype=np.uint8)
+    np.save(tmp_path / "image.npy", pixels)
+    weights, image = str(tmp_path / "resnet50.pth"), str(tmp_path / "image.npy")
+    output = run("resnet50", "--weights", weights, "--image", image, "--runs", "1")
+    found = {
+        int(line.split()[1]): float(line.split()[2])
+        for line in output.splitlines()
+        if line.strip().startswith("class")
+    }
+    middle = torch.tensor(pixels[8:232, 3:227]).permute(2, 0, 1).double() / 255
+    mean, spread = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+    x = (middle - torch.tensor(mean).view(3, 1, 1)) / torch.tensor(spread).view(3, 1, 1)
+    with torch.no_grad():
+        chances = 100 * model.double()(x.unsqueeze(0)).softmax(-1)[0]
+    likeliest = chances.topk(5).indices.tolist()
+    assert list(found) == likeliest
+    for number in likeliest:
+        # printed with three digits after the point
+        assert abs(found[number] - float(chances[number])) < 2e-3

@@ -1,0 +1,152 @@
+"""What a run did, written down: comparable with another run, and enough to do it again.
+
+In: the notes that a recording takes. Out: `Run`; `merge_runs`, which tells whether two runs did the
+same and, if so, where the values of their variables come from.
+Sits between the templates and the recording.
+Invariant: a Run holds no memory of its arguments, and no tensor but by its place in the state.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from weft.engine.jit_templates import Label, Source, Template
+from weft.engine.schedule import Prepared
+from weft.engine.schedule import describe as describe_graph
+from weft.tensor import Tensor
+from weft.uop.node import UOp
+
+# of memory: ("input", label), ("made", execution, number), ("outside", node),
+# ("data", number, dtype, size, device, contents), ("scratch", number, dtype, size, device)
+Role = tuple[Any, ...]
+
+
+class Execution(NamedTuple):
+    """A schedule that ran: over which memory, with which values of variables."""
+
+    prepared: Prepared
+    key: tuple[Any, ...]
+    roles: tuple[Role, ...]
+    facts: tuple[tuple[Any, int, str], ...]  # dtype, size, device of each
+    values: Template
+
+
+@dataclass
+class Run:
+    """What one run did. Two runs that are equal but for `variables` do the same."""
+
+    variables: dict[str, int]
+    executions: list[Execution] = field(default_factory=list)
+    events: list[tuple[str, int]] = field(default_factory=list)
+    result: Template = ()
+    effects: list[Template] = field(default_factory=list)
+    # state that it used: what is on the way to it, and what the tensors are like
+    tree: dict[tuple[Any, ...], tuple[Any, ...]] = field(default_factory=dict)
+    state: dict[Label, tuple[Any, ...]] = field(default_factory=dict)
+    # what must be one object: a path, and another way to it
+    ties: list[tuple[tuple[Any, ...], tuple[Any, ...]]] = field(default_factory=list)
+    kept: list[Any] = field(default_factory=list)  # objects known by their id
+    groups: dict[Label, Label] = field(default_factory=dict)  # tensors of one storage: the first
+    numbers: tuple[Any, ...] = ()  # what is computed with numbers that change
+    leaks: str | None = None  # why this run cannot be replayed
+    has_read: bool = False
+
+
+def expectation_of(value: Any) -> tuple[Any, ...]:
+    """What has to be in a place for the rest of a path to mean the same."""
+    if isinstance(value, Tensor):
+        return ("tensor", value.grad is not None)
+    if isinstance(value, (list, tuple, deque)):
+        return ("sequence", type(value), len(value))
+    if isinstance(value, dict):
+        return ("dict", type(value))
+    return ("object", id(value))
+
+
+class Constant:
+    """The value of a constant. Equal ones may be different nodes: each has an identity."""
+
+    __slots__ = ("key", "value")
+
+    def __init__(self, value: UOp) -> None:
+        self.value = value
+        self.key = describe_graph(UOp.sink(value), "").key
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Constant) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+
+def labels_in(*templates: Any) -> set[Label]:
+    """The labels of known tensors and containers that templates name."""
+    found: set[Label] = set()
+    pending: list[Any] = list(templates)
+    while pending:
+        part = pending.pop()
+        if isinstance(part, list):
+            pending.extend(part)
+        elif isinstance(part, tuple):
+            pending.extend(part)
+        elif isinstance(part, Label):
+            found.add(part)
+    return found
+
+
+class Mismatch(Exception):
+    """Two runs did different things."""
+
+
+def merge_runs(first: Run, second: Run) -> Run:
+    """The second run, its variables told apart: those that follow the arguments, and constants.
+
+    Raises Mismatch unless both did the same.
+    """
+    same = (
+        [e.key for e in first.executions] == [e.key for e in second.executions]
+        and [e.roles for e in first.executions] == [e.roles for e in second.executions]
+        and first.events == second.events
+        and first.numbers == second.numbers
+        and first.tree == second.tree
+        and first.ties == second.ties
+        and first.state == second.state
+        and first.groups == second.groups
+    )
+    if not same:
+        raise Mismatch
+    executions = [
+        e._replace(values=_merge(d.values, e.values))
+        for d, e in zip(first.executions, second.executions, strict=True)
+    ]
+    result = _merge(first.result, second.result)
+    effects = list(_merge(tuple(first.effects), tuple(second.effects)))
+    return replace(second, executions=executions, result=result, effects=effects)
+
+
+def _merge(first: Any, second: Any) -> Any:
+    if isinstance(first, Source) and isinstance(second, Source):
+        return _merge_sources(first, second)
+    if not (isinstance(first, tuple) and isinstance(second, tuple)):
+        if type(first) is not type(second) or not (first is second or first == second):
+            raise Mismatch
+        return second
+    if len(first) != len(second):
+        raise Mismatch
+    return tuple([_merge(a, b) for a, b in zip(first, second, strict=True)])
+
+
+def _merge_sources(first: Source, second: Source) -> Source:
+    if first.kind != "given" or second.kind != "given":
+        if first != second:
+            raise Mismatch
+        return second
+    if first.name != second.name:
+        raise Mismatch
+    if first.value == first.other and second.value == second.other:
+        return Source(second.name, "argument")
+    if first.value != second.value:
+        raise Mismatch
+    return Source(second.name, "fixed", second.value)
