@@ -276,6 +276,7 @@ DEBUG = ContextVar(
 BEAM = ContextVar("BEAM", 0, "width of the search for kernel optimisations; 0: heuristic only")
 NOOPT = ContextVar("NOOPT", 0, "1: switch kernel optimisation off")
 JIT = ContextVar("JIT", 1, "0: TinyJit just calls; 1: capture and replay; 2: replay without graphs")
+JIT_CHECK = ContextVar("JIT_CHECK", 0, "1: compare every replay with plain execution")
 WINO = ContextVar("WINO", -1, "1: Winograd convolution, 0: never, -1: where it is faster")
 SPEC = ContextVar("SPEC", 0, "1: verify every graph; 2: after every pass, and index bounds")
 VIZ = ContextVar("VIZ", 0, "1: serve a page with every rewrite; -2: only save the data")

@@ -95,6 +95,11 @@ def _gelu(x: Any, approximate: str = "tanh") -> Any:
     return x * 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
+def _hardtanh(x: Any, min_val: float = -1, max_val: float = 1) -> Any:
+    # ints stay ints, as in PyTorch: the bounds become ints too
+    return np.clip(x, np.asarray(min_val).astype(x.dtype), np.asarray(max_val).astype(x.dtype))
+
+
 TRANSCENDENTAL = (
     function("exp", np.exp, -80.0, 80.0),
     function("exp2", np.exp2, -14.0, 14.0),
@@ -153,7 +158,7 @@ ACTIVATIONS = (
     function("hardswish", lambda x: x * np.clip(x + 3, 0, 6) / 6, -5.0, 5.0),
     function(
         "hardtanh",
-        lambda x, min_val=-1, max_val=1: np.clip(x, min_val, max_val),
+        _hardtanh,
         -3.0,
         3.0,
         wide(-3, 3, min_val=-0.5, max_val=2.0),

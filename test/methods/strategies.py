@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from test.methods import rows_binary, rows_indexing, rows_movement, rows_neural, rows_reduce
+from test.methods import rows_binary, rows_conv, rows_indexing, rows_movement, rows_reduce
 from test.methods.row import Case, Input, Row, Shape, given, index
 from test.methods.rows_unary import ACTIVATIONS, ROUNDING, TRANSCENDENTAL
 from test.methods.table import TABLE
@@ -374,7 +374,7 @@ def convolution(draw: Draw) -> Call:
         steps = options.get("stride", (1,) * rank)
         options["output_padding"] = tuple(draw(st.integers(0, s - 1)) for s in steps)
         spread = [(n - 1) * s for n, s in zip(space, steps, strict=True)]
-        cut = rows_neural._padding(options.get("padding", 0), rank)
+        cut = rows_conv.padding_pairs(options.get("padding", 0), rank)
         if any(a + b > n for (a, b), n in zip(cut, spread, strict=True)):
             options.pop("padding")
     return row, Case(tuple(inputs), (), options), draw(st.sampled_from(row.dtypes))
@@ -383,7 +383,7 @@ def convolution(draw: Draw) -> Call:
 @st.composite
 def pooling(draw: Draw) -> Call:
     """Pooling; padding is at most half a window, as PyTorch demands."""
-    row = draw(st.sampled_from(rows_neural.POOLING[:3]))
+    row = draw(st.sampled_from(rows_conv.POOLING[:3]))
     kernel = draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))
     options: dict[str, Any] = {"kernel_size": kernel}
     for name in ("stride", "dilation"):

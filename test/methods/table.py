@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from test.methods import (
     rows_binary,
+    rows_conv,
     rows_creation,
     rows_indexing,
     rows_movement,
@@ -26,6 +27,7 @@ TABLE: tuple[Row, ...] = (
     *rows_movement.ROWS,
     *rows_indexing.ROWS,
     *rows_neural.ROWS,
+    *rows_conv.ROWS,
     *rows_values.ROWS,
 )
 CHECKS: tuple[Check, ...] = (*rows_creation.CHECKS, *rows_values.CHECKS)

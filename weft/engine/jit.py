@@ -40,6 +40,7 @@ from weft.knobs import (
     DEFAULT_FLOAT,
     DEFAULT_INT,
     JIT,
+    JIT_CHECK,
     NOOPT,
     NUM_CPU_THREADS,
     SPEC,
@@ -62,8 +63,6 @@ MANY_GRAPHS = 8
 PATIENCE = 4
 # calls that differ in one number until that number becomes a parameter of the kernels
 MANY_NUMBERS = 8
-
-JIT_CHECK = ContextVar("JIT_CHECK", 0, "1: compare every replay with plain execution")
 
 
 class _Entry:
@@ -489,8 +488,8 @@ def _inside(value: Any) -> Any:
 
 # what changes the graph of everything; others change the code
 _KNOBS = (TRAINING, NO_GRAD, WINO, SPLIT_REDUCEOP, DEFAULT_FLOAT, DEFAULT_INT)
-_WATCHED = (*_KNOBS, NOOPT, BEAM, TRANSCENDENTAL, NUM_CPU_THREADS, SPEC)
-_WATCHED = (*_WATCHED, JIT, JIT_CHECK, CHECK_NAN, CHECK_OOB, VALIDATE)
+_CODE_KNOBS = (NOOPT, BEAM, TRANSCENDENTAL, NUM_CPU_THREADS, SPEC)
+_WATCHED = (*_KNOBS, *_CODE_KNOBS, JIT, JIT_CHECK, CHECK_NAN, CHECK_OOB, VALIDATE)
 _last_knobs: tuple[Any, Any, _Knobs] | None = None
 
 

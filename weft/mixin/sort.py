@@ -23,7 +23,7 @@ _KEYS = {2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64}
 # Up to here each element counts how many come before it: quadratic work, but two kernels. Beyond,
 # the order is made digit by digit, stably, from the least one on.
 _COUNTED = 1024
-_COUNTED_AT_ONCE = 1 << 27
+_COUNTED_AT_ONCE = 1 << 24
 # Bits of a digit, and elements of the blocks inside of which equal digits are counted: a table of
 # digits x blocks is then as large as what is sorted.
 _DIGIT = 6

@@ -125,7 +125,7 @@ def in_place_conflict(stores: list[UOp]) -> bool:
 
 # elements up to which a kernel is a launch more than it is work
 SMALL_NEST = 1 << 14
-MOST_NESTS = 16
+MOST_NESTS = 48
 
 
 def join_nests(kernels: list[Built]) -> list[Built]:
@@ -174,9 +174,12 @@ def _may_join(host: Built, guest: Built) -> bool:
 
 
 def _reduced_points(kernel: Built) -> int:
-    """How often the innermost work of a kernel is done at most."""
-    axes = {u for u in UOp.sink(*kernel.stores).toposort() if u.op is Ops.RANGE}
-    return volume(frozenset(axes))
+    """How often the innermost work of a kernel is done at most: nests add up."""
+    total = 0
+    for store in kernel.stores:
+        axes = {u for u in store.toposort() if u.op is Ops.RANGE}
+        total += volume(frozenset(axes))
+    return total
 
 
 def _touched(kernel: Built) -> tuple[set[UOp], set[UOp]]:

@@ -76,5 +76,8 @@ def _name(sink: UOp, written: set[UOp]) -> str:
     """r for kernels with a reduction, E for elementwise ones, then the sizes of the axes."""
     axes = sorted({u for u in sink.toposort() if u.op is Ops.RANGE}, key=lambda u: u.arg.number)
     reduces = any(u.op is Ops.REDUCE for u in sink.toposort())
-    sizes = "_".join(str(u.src[0].arg) if u.src[0].op is Ops.CONST else "n" for u in axes)
+    shown = axes[:8]
+    sizes = "_".join(str(u.src[0].arg) if u.src[0].op is Ops.CONST else "n" for u in shown)
+    if len(axes) > len(shown):
+        sizes += f"_and_{len(axes) - len(shown)}"
     return f"{'r' if reduces else 'E'}_{sizes or '1'}"

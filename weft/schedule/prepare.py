@@ -77,7 +77,7 @@ def sink_after(x: UOp) -> UOp | None:
     AFTER(s, STORE of no elements) -> s.
     """
     view, *effects = x.src
-    kept = [effect for effect in effects if effect.op is not Ops.STORE or effect.src[0].numel()]
+    kept = [e for e in effects if e.op is not Ops.STORE or 0 not in e.src[0].shape]
     if len(kept) < len(effects):
         return view.after(*kept) if kept else view
     if not effects:
