@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+import sys
 from typing import Any
 
 import numpy as np
@@ -168,3 +170,8 @@ def test_errors_of_a_kernel() -> None:
         )
     with pytest.raises(ArgumentError, match="found a view"):
         Tensor.zeros(4, 4)[1:].custom_kernel(Tensor.zeros(12), fxn=add_one)
+
+
+def test_the_example_runs() -> None:
+    module = sys.modules["weft.function"]
+    assert doctest.testmod(module, extraglobs={"Tensor": Tensor}).failed == 0

@@ -82,6 +82,7 @@ mixin.resize
 mixin.decompose
 mixin.digest
 mixin.values
+mixin.storage
 tensor
 function
 engine.jit_tensors

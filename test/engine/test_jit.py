@@ -662,6 +662,40 @@ def test_copies_of_a_jitted_object() -> None:
         assert other.jitted(vector(i)).tolist() == other.forward(vector(i)).tolist()
 
 
+class Shared:
+    __slots__ = ("own",)
+    weight = Tensor([1.0, 2.0, 3.0])
+
+    def __init__(self, own: Tensor) -> None:
+        self.own = own
+
+    @classmethod
+    @TinyJit
+    def of_class(cls, x: Tensor) -> Tensor:
+        return x * cls.weight
+
+    @staticmethod
+    @TinyJit
+    def static(x: Tensor) -> Tensor:
+        return x + Shared.weight
+
+    @TinyJit
+    def method(self, x: Tensor) -> Tensor:
+        return x * self.own
+
+
+def test_methods_of_classes_and_of_slotted_instances() -> None:
+    one, two = Shared(vector(1)), Shared(vector(2))
+    for i in range(CALLS):
+        assert Shared.of_class(vector(i)).tolist() == (vector(i) * Shared.weight).tolist()
+        assert Shared.static(vector(i)).tolist() == (vector(i) + Shared.weight).tolist()
+        assert one.method(vector(i)).tolist() == (vector(i) * one.own).tolist()
+        assert two.method(vector(i)).tolist() == (vector(i) * two.own).tolist()
+        if i == 3:
+            Shared.weight = vector(5)
+            one.own = vector(7)
+
+
 def test_an_attribute_that_is_jitted() -> None:
     class Model:
         def __init__(self) -> None:
@@ -774,6 +808,24 @@ def test_state_is_changed_outside() -> None:
                 weight = weight * 2
             if i % 4 == 3:
                 weight.replace(vector(i))
+        return out
+
+    same(program)
+
+
+def test_state_that_comes_to_share_its_memory() -> None:
+    def program(decorate: Decorator) -> Any:
+        state = vector(0).realize()
+
+        @decorate
+        def f(x: Tensor) -> None:
+            state.assign(state + x)
+
+        out = []
+        for i in range(2 * CALLS):
+            other = Tensor(state.uop) if i % 4 == 3 else None
+            f(vector(i))
+            out += [state * 1, other]
         return out
 
     same(program)

@@ -1,4 +1,4 @@
-"""Known values and states: what has happened does not happen again, and what was read stays read."""
+"""Known values and states: what has happened does not happen again, what was read stays read."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class Input:
                 return np.array(self.data).astype(numpy_type(target))
         generator = np.random.default_rng(seed)
         if target == "bool":
-            return generator.random(self.shape) < 0.5
+            return np.asarray(generator.random(self.shape) < 0.5)
         size = int(np.prod(self.shape))
         if target in FLOATS:
             # no two closer than a share of the domain, none at its middle, and other ones for
@@ -92,7 +92,8 @@ class Input:
             return spread.reshape(self.shape).astype(numpy_type(target))
         low = 0 if target.startswith("uint") else int(np.ceil(self.low))
         low = max(low, int(np.ceil(self.low)))
-        return generator.integers(low, int(np.floor(self.high)) + 1, self.shape).astype(target)
+        whole = generator.integers(low, int(np.floor(self.high)) + 1, self.shape)
+        return np.asarray(whole).astype(target)
 
 
 @dataclass(frozen=True)

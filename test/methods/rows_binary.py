@@ -38,8 +38,8 @@ Function = Callable[..., Any]
 ROW_EDGES, COLUMN_EDGES = given([list(EDGES)]), given([[x] for x in EDGES])
 
 
-def pairs(left: Input, right: Input, *more: Case) -> tuple[Case, ...]:
-    """Equal shapes, broadcast ones, scalars, nothing, with a plain number."""
+def pairs(left: Input, right: Input) -> tuple[Case, ...]:
+    """Equal shapes, broadcast ones, scalars, nothing."""
 
     def shaped(a: tuple[int, ...], b: tuple[int, ...]) -> Case:
         first = Input(a, left.low, left.high, left.dtype)
@@ -52,7 +52,6 @@ def pairs(left: Input, right: Input, *more: Case) -> tuple[Case, ...]:
         shaped((), (5,)),
         shaped((), ()),
         shaped((0, 3), (1, 3)),
-        *more,
     )
 
 
@@ -64,14 +63,18 @@ def binary(
     *more: Case,
     result: Rule = same,
     dtypes: tuple[str, ...] = NUMBERS,
-    edges: bool = True,
     **options: Any,
-) -> Row:
-    """A row of a function of two values."""
-    cases = pairs(left or Input(), right or Input(), *more)
-    if edges and dtypes[0] in FLOATS:
+) -> tuple[Row, ...]:
+    """The rows of a function of two values: of two tensors, and of one and a plain number."""
+    cases = pairs(left or Input(), right or Input())
+    if dtypes[0] in FLOATS:
         cases = (*cases, case(ROW_EDGES, COLUMN_EDGES))
-    return Row(name, reference, cases, dtypes, result, **options)
+    row = Row(name, reference, cases, dtypes, result, **options)
+    if not more:
+        return (row,)
+    # a number of another kind than the tensor's would change its dtype
+    kind = FLOATS if dtypes[0] in FLOATS else INTS
+    return row, replace(row, cases=more, dtypes=tuple(d for d in dtypes if d in kind))
 
 
 def number(value: float, **kwargs: Any) -> Case:
@@ -113,10 +116,10 @@ def _integer_divide(x: Any, y: Any, rounding_mode: str) -> Any:
 
 
 ARITHMETIC = (
-    binary("add", turned(np.add), None, None, REVERSED, number(1.5), dtypes=ALL),
-    binary("mul", turned(np.multiply), None, None, REVERSED, dtypes=ALL),
-    binary("sub", turned(np.subtract), None, None, REVERSED, number(1.5)),
-    binary(
+    *binary("add", turned(np.add), None, None, REVERSED, number(1.5), dtypes=ALL),
+    *binary("mul", turned(np.multiply), None, None, REVERSED, dtypes=ALL),
+    *binary("sub", turned(np.subtract), None, None, REVERSED, number(1.5)),
+    *binary(
         "div",
         _divide,
         None,
@@ -136,13 +139,13 @@ ARITHMETIC = (
         INTS,
         gradient=False,
     ),
-    binary("fdiv", turned(np.true_divide), None, NONZERO, REVERSED, result=floated),
-    binary("idiv", turned(_floor_divide), None, NONZERO, REVERSED),
-    binary("mod", turned(np.mod), None, NONZERO, REVERSED),
-    binary("fmod", np.fmod, None, NONZERO),
-    binary("maximum", np.maximum, None, None, number(1), dtypes=ALL),
-    binary("minimum", np.minimum, None, None, number(1), dtypes=ALL),
-    binary(
+    *binary("fdiv", turned(np.true_divide), None, NONZERO, REVERSED, result=floated),
+    *binary("idiv", turned(_floor_divide), None, NONZERO, REVERSED),
+    *binary("mod", turned(np.mod), None, NONZERO, REVERSED),
+    *binary("fmod", np.fmod, None, NONZERO),
+    *binary("maximum", np.maximum, None, None, number(1), dtypes=ALL),
+    *binary("minimum", np.minimum, None, None, number(1), dtypes=ALL),
+    *binary(
         "pow",
         turned(np.power),
         POSITIVE,
@@ -158,11 +161,13 @@ ARITHMETIC = (
         INTS,
         gradient=False,
     ),
-    binary("copysign", np.copysign, Input((), 0.2, 3.0), None, dtypes=FLOATS),
-    binary("logaddexp", np.logaddexp, Input((), -20, 20), Input((), -20, 20), dtypes=FLOATS),
+    *binary("copysign", np.copysign, Input((), 0.2, 3.0), None, dtypes=FLOATS),
+    *binary("logaddexp", np.logaddexp, Input((), -20, 20), Input((), -20, 20), dtypes=FLOATS),
 )
 
 COMPARISONS = tuple(
+    row
+    for pair in (
     binary(
         name,
         getattr(np, name_in_numpy),
@@ -184,6 +189,8 @@ COMPARISONS = tuple(
 )
 
 BITWISE = tuple(
+    row
+    for pair in (
     binary(
         name,
         turned(getattr(np, name)),
@@ -209,6 +216,8 @@ def _shift(left: bool) -> Function:
 
 
 SHIFTS = tuple(
+    row
+    for pair in (
     binary(
         name,
         _shift(name == "lshift"),
@@ -268,10 +277,6 @@ def _operator_rows(name: str, function: Function) -> tuple[Row, ...]:
         swapped,
         Row(f"__i{name}__", function, (forward,), types, call=_in_place(name, function)),
     )
-
-
-def _negated(name: str) -> Function:
-    return getattr(operator, name)  # type: ignore[no-any-return]
 
 
 PROTOCOL = (

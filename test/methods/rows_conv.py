@@ -224,11 +224,11 @@ def _avg_pool(x: Any, count_include_pad: bool = True, **options: Any) -> Any:
     # padding counts as zeros; what ceil_mode adds beyond it never counts
     padded = [n + a + b for n, (a, b) in zip(x.shape[-rank:], pairs, strict=True)]
     first = [a for a, _ in pairs]
-    for sizes, inside, places in _windows(x, **options):  # noqa: B007
+    for sizes, inside, reached in _windows(x, **options):  # noqa: B007
         total = sum(x[(..., *place)] for place in inside)
         counted = [
             place
-            for place in places
+            for place in reached
             if all(p + a < n for p, a, n in zip(place, first, padded, strict=True))
         ]
         parts.append(total / len(counted if count_include_pad else inside))

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -17,10 +18,11 @@ from test.methods import strategies
 from test.methods.differences import check_gradient
 from test.methods.run import check_values
 from test.methods.strategies import Call
+from weft import Tensor
 
 ASKED = os.environ.get("METHODS_EXAMPLES")
 SETTINGS = settings(
-    max_examples=int(ASKED or 8),
+    max_examples=int(ASKED or 12),
     # the suite always tries the same ones; by hand they are new every time
     derandomize=ASKED is None,
     database=None,
@@ -63,3 +65,15 @@ test_pooling = family(strategies.pooling())
 def test_gradients(call: Call, seed: str) -> None:
     row, asked, _ = call
     check_gradient(row, asked, seed)
+
+
+# ------------------------------------------------------------ found here
+@pytest.mark.parametrize("reduce", ["sum", "prod", "mean", "amax", "amin"])
+@pytest.mark.parametrize("include_self", [True, False])
+def test_scatter_of_nothing_keeps_everything(reduce: str, include_self: bool) -> None:
+    """A write of no elements had no kernel, which those that wait for it did not know."""
+    x = Tensor([2.0, 3.0], dtype="float64")
+    places, values = Tensor([], dtype="int32"), Tensor([], dtype="float64")
+    result = x.scatter_reduce(0, places, values, reduce, include_self=include_self)
+    assert result.sum().gradient(x)[0].tolist() == [1.0, 1.0]
+    assert result.tolist() == [2.0, 3.0]

@@ -21,14 +21,6 @@ from test.renderer.corpus import Case, launch_sizes
 from weft.renderer.base import ProgramSpec, program_variables
 
 
-def optional(name: str) -> Any:
-    """A package, or the test is skipped with a message that says what to install."""
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        pytest.skip(f"{name} is not installed")
-
-
 # ------------------------------------------------------------ CUDA C -> machine code
 @functools.cache
 def _nvrtc() -> ctypes.CDLL | None:

@@ -1,4 +1,4 @@
-"""Several states of one storage in one schedule: every value reads the state that it was made of."""
+"""Several states of one storage in one schedule: every value reads the state it was made of."""
 
 from __future__ import annotations
 

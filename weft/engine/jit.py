@@ -55,7 +55,7 @@ from weft.tensor import Tensor
 
 __all__ = ["JitError", "TinyJit", "jit"]
 
-# graphs that one function keeps; the one that was not used for longest goes first
+# graphs that one function keeps; the oldest goes first
 MOST_GRAPHS = 32
 # kinds of calls from which on there is a warning
 MANY_GRAPHS = 8
@@ -145,6 +145,7 @@ class TinyJit:
 
     __slots__ = (
         "__weakref__",
+        "_bound",
         "_chains",
         "_changed",
         "_entries",
@@ -174,6 +175,7 @@ class TinyJit:
         self._lock = threading.RLock()
         self._signature = Signature(function)
         self._warned: set[str] = set()
+        self._bound: dict[int, TinyJit] = {}
         self.reset()
 
     def reset(self) -> None:
@@ -207,17 +209,22 @@ class TinyJit:
         """A method: each instance has graphs of its own, which go when it goes."""
         if instance is None:
             return self
-        name = f"_jit_of_{id(self)}"
         inside = getattr(instance, "__dict__", None)
-        if inside is None:
-            raise JitError(
-                f"TinyJit on a method of {type(instance).__name__}, whose instances have no "
-                "__dict__; write self.method = TinyJit(self._method) in a class that has one"
-            )
-        bound = inside.get(name)
-        if bound is None:
-            method = types.MethodType(self.function, instance)
-            bound = inside.setdefault(name, TinyJit(method, prune=self.prune))
+        if type(inside) is dict:
+            name = f"_jit_of_{id(self)}"
+            bound = inside.get(name)
+            if bound is None:
+                bound = inside.setdefault(name, self._bind(instance))
+            return bound
+        # a class, or an instance without room for it: kept here for as long as this lives
+        found = self._bound.get(id(instance))
+        if found is None:
+            found = self._bound.setdefault(id(instance), self._bind(instance))
+        return found
+
+    def _bind(self, instance: Any) -> TinyJit:
+        method = types.MethodType(self.function, instance)
+        bound: TinyJit = TinyJit(method, prune=self.prune)
         return bound
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TinyJit:

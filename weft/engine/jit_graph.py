@@ -66,6 +66,7 @@ class CapturedGraph:
     def free(self) -> None:
         """Give back the memory of intermediate values; the next replay takes it again."""
         self.launches.free()
+        self._checked = None
 
     # ------------------------------------------------------------ the state it reads and writes
     def _settle_state(self) -> None:
@@ -85,9 +86,19 @@ class CapturedGraph:
             )
             for path in order
         ]
+        self._tree_numbers = {Label("state", path): number for path, number in numbers.items()}
         self._ties = [
             (numbers[path], way[0], numbers.get(way[1], -1) if len(way) > 2 else way[1], way[-1])
             for path, way in run.ties
+        ]
+        launches = self.launches
+        places = [launches.places[number] for number in launches.written]
+        # the caller's storages that a replay writes to
+        self._written_labels = [place.label for place in places if place.label is not None]
+        self._written_outside = [
+            role[1]
+            for role, number in launches.numbers.items()
+            if number in launches.written and role[0] == "outside"
         ]
         outside = [role[1] for e in run.executions for role in e.roles if role[0] == "outside"]
         self._outside = list(dict.fromkeys(outside))
@@ -246,7 +257,11 @@ class CapturedGraph:
                 storages[label] = storage
         if self._tree and not self._groups_agree(storages):
             return MISS
-        written = self._written_nodes(storages)
+        written = [storages[label] for label in self._written_labels]
+        written += self._written_outside
+        if any(node in Cell._shared for node in written):
+            # since it was captured somebody else got the same memory: writing moves away from it
+            return MISS
         if written:
             self._compute_readers(written)
         draws = self._draw()
@@ -262,7 +277,9 @@ class CapturedGraph:
             if owner is not None:
                 owner.version += 1
                 owner.born = now()
-        return self._come_out(call, known, storages, fresh, draws)
+        result = self._come_out(call, known, storages, fresh, draws)
+        self._objects = []
+        return result
 
     def _groups_agree(self, storages: dict[Label, UOp]) -> bool:
         """Tensors that shared a storage do so again, and others do not."""
@@ -272,19 +289,6 @@ class CapturedGraph:
             if node is None or owners.setdefault(node, group) != group:
                 return False
         return len(owners) == len(set(self.run.groups.values()))
-
-    def _written_nodes(self, storages: dict[Label, UOp]) -> list[UOp]:
-        """The caller's storages that a replay writes to."""
-        launches = self.launches
-        found = []
-        for number in launches.written:
-            place = launches.places[number]
-            if place.label is not None:
-                found.append(storages[place.label])
-        for role, number in launches.numbers.items():
-            if number in launches.written and role[0] == "outside":
-                found.append(role[1])
-        return found
 
     def _has_changed(self, storages: dict[Label, UOp]) -> bool:
         """Whether state that is only read is not what it was when the kept steps ran."""
@@ -424,7 +428,7 @@ class CapturedGraph:
             return call.containers[label.path[0]]
         if label in known:
             return known[label]
-        return next(o for o, row in zip(self._objects, self._tree, strict=True) if row[-1] == label)
+        return self._objects[self._tree_numbers[label]]
 
     def _apply(
         self,

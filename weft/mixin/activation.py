@@ -177,6 +177,7 @@ class ActivationMixin(StatsMixin):
         """
         return self.neg().softplus().neg()
 
+    @in_wide_floats
     def softsign(self) -> Self:
         """x / (1 + |x|).
 

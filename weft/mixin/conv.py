@@ -272,14 +272,7 @@ class ConvMixin(LinalgMixin):
         else:
             sizes = tuple(output_size)[-rank:]
         kept = self.shape[:-rank]
-        flat = self.reshape((*kept, 1, prod(space)))
-        places = indices.reshape((*kept, 1, prod(space)))
-        hits = self._iota(prod(sizes)).unsqueeze(-1).eq(places)
-        return self._unpooled(hits, flat, (*kept, *sizes))
-
-    def _unpooled(self, hits: Self, flat: Self, shape: tuple[Any, ...]) -> Self:
-        """For each place the value of the last hit that names it."""
-        positions = self._iota(hits.shape[-1]) + 1
-        latest = hits.where(positions, 0).max(-1, keepdim=True)
-        chosen = (positions.eq(latest) & hits).where(flat, flat._constant(0)).sum(-1)
-        return chosen.cast(self.dtype).reshape(shape)
+        flat = self.reshape((*kept, prod(space)))
+        places = indices.reshape((*kept, prod(space)))
+        nothing = self._constant(0).expand((*kept, prod(sizes)))
+        return nothing.scatter(-1, places, flat).reshape((*kept, *sizes))

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from weft.device import Device
 from weft.dtype import dtypes, strong_dtype
-from weft.errors import ArgumentError, DTypeError, IndexingError, ShapeError
+from weft.errors import ArgumentError, DeviceError, DTypeError, IndexingError, ShapeError
 from weft.mixin.creation import CreationMixin
 from weft.mixin.dtype import sum_dtype
 from weft.mixin.movement import broadcast_shape, is_int
@@ -369,6 +369,12 @@ class IndexingMixin(CreationMixin):
                 "there must be a value for each index"
             )
         values = values.shrink([(0, size) for size in index.shape])
+        devices = [part.device for part in (self, index, values) if part.device is not None]
+        if len(set(devices)) > 1:
+            raise DeviceError(
+                f"{name} of tensors on {devices[0]} and {devices[-1]}; move one of them first: "
+                f'x.to("{devices[0]}")'
+            )
         return list(range(self.ndim)), self._every_place(axis, index), values
 
     def _every_place(self, axis: int, index: Self) -> list[Self]:

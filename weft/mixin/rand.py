@@ -87,6 +87,10 @@ def _free_slot(slots: list[list[weakref.ref[UOp]]]) -> int:
     return len(slots) - 1
 
 
+# up to so many comparisons, draws look at every weight; beyond, they search
+_COUNTED_DRAWS = 1 << 16
+
+
 class RandMixin(SortMixin):
     """Constructors of random tensors."""
 
@@ -367,6 +371,21 @@ class RandMixin(SortMixin):
         made.requires_grad_(kwargs.get("requires_grad"))
         return made
 
+    def _count_up_to(self, points: Self) -> Self:
+        """How many numbers of each ascending row are not greater than each point of the row."""
+        rows, count = self.shape
+        if points.shape[1] * count <= _COUNTED_DRAWS:
+            return points.unsqueeze(2).ge(self.unsqueeze(1)).sum(2)
+        row = self._iota(rows).unsqueeze(1)
+        found = self._iota(1).reshape((1, 1)).expand(points.shape)
+        step = 1 << (count.bit_length() - 1)
+        while step:
+            probe = found + step
+            reached = self._take({0: row, 1: (probe - 1).minimum(count - 1)})
+            found = (probe.le(count) & points.ge(reached)).where(probe, found).contiguous()
+            step //= 2
+        return found
+
     def multinomial(self, num_samples: int = 1, replacement: bool = False) -> Self:
         """Places drawn with these weights along the last axis.
 
@@ -386,12 +405,13 @@ class RandMixin(SortMixin):
         if replacement or num_samples == 1:
             reached = weights.cumsum(1)
             total = reached._slice(1, weights.shape[1] - 1, weights.shape[1])
-            point = self.rand(num_samples, weights.shape[0], 1, device=self.device) * total
-            places = point.ge(reached).sum(2).minimum(weights.shape[1] - 1).transpose(0, 1)
+            point = self.rand(weights.shape[0], num_samples, device=self.device) * total
+            places = reached.contiguous()._count_up_to(point)
+            places = places.minimum(weights.shape[1] - 1)
         else:
             # the greatest of log(u) / w are a draw without replacement (Efraimidis and Spirakis)
             lot = (1 - self.rand(*weights.shape, device=self.device)).log() / weights
             lot = weights.gt(0).where(lot, -math.inf)
-            places = lot.argsort(1, descending=True)._slice(1, 0, num_samples)
+            places = lot.topk(num_samples, 1)[1]
         chosen = places.cast(dtypes.int32)
         return chosen.squeeze(0) if self.ndim == 1 else chosen

@@ -128,8 +128,8 @@ class StatsMixin(IndexingMixin):
         found = self.eq(greatest) | self.isnan()
         # the first place is the one that most places follow
         shape = [count if i == place else 1 for i in range(self.ndim)]
-        following = (count - self._iota(count)).reshape(shape)
-        return count - found.where(following, 0).max(place, keepdim)
+        following = (self._iota(count) * -1 + count).reshape(shape)
+        return found.where(following, 0).max(place, keepdim) * -1 + count
 
     def argmin(self, axis: int | None = None, keepdim: bool = False) -> Self:
         """The place of the least element, the first one of several; of nan if there is one.

@@ -351,7 +351,8 @@ class UnaryMixin(DTypeMixin):
         [0.0]
         """
         above = self.minimum(1e4) - 1
-        near = (above + (above * above + above * 2).sqrt())._log1p()
+        # two roots: that of the product would be real for x < -1
+        near = (above + above.sqrt() * (above + 2).sqrt())._log1p()
         return self.gt(1e4).where(self.log() + LN_2, near)
 
     @in_wide_floats
@@ -484,6 +485,8 @@ class UnaryMixin(DTypeMixin):
     def fmod(self, x: Any) -> Self:
         """The rest of the division that rounds towards zero: it has the sign of this value.
 
+        Of ints the rest of a division by zero is 0, as of `%`.
+
         >>> Tensor([7, -7]).fmod(3).tolist()
         [1, -1]
         """
@@ -491,7 +494,8 @@ class UnaryMixin(DTypeMixin):
         common = least_upper_dtype(self.dtype, other.dtype)
         left, right = self.cast(common), other.cast(common)
         if not dtypes.is_float(common):
-            return left - left.div(right, rounding_mode="trunc") * right
+            rest = left - left.div(right, rounding_mode="trunc") * right
+            return right.eq(0).where(left._constant(0), rest)
         rest = left.abs()._float_divmod(right.abs())[1]
         return left.lt(0).where(rest.neg(), rest)
 

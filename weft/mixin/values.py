@@ -1,7 +1,7 @@
 """Values of tensors: realize, schedule, and reading them out.
 
 In: tensors. Out: memory that holds their values; numbers, lists, arrays.
-Sits above the engine, the last family below Tensor.
+Sits above the engine, one of the Tensor families, below those that write.
 Invariant: what is known without computing (a constant, an empty tensor) needs no device.
 """
 
