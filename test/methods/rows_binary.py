@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -165,42 +166,34 @@ ARITHMETIC = (
     *binary("logaddexp", np.logaddexp, Input((), -20, 20), Input((), -20, 20), dtypes=FLOATS),
 )
 
+COMPARED = (
+    ("eq", np.equal),
+    ("ne", np.not_equal),
+    ("lt", np.less),
+    ("le", np.less_equal),
+    ("gt", np.greater),
+    ("ge", np.greater_equal),
+)
+SMALL, BYTE = Input((), -2, 2), Input((), 0, 100)
+
 COMPARISONS = tuple(
     row
-    for pair in (
-    binary(
-        name,
-        getattr(np, name_in_numpy),
-        Input((), -2, 2),
-        Input((), -2, 2),
-        number(1),
-        dtypes=ALL,
-        result=boolean,
-        gradient=False,
-    )
-    for name, name_in_numpy in (
-        ("eq", "equal"),
-        ("ne", "not_equal"),
-        ("lt", "less"),
-        ("le", "less_equal"),
-        ("gt", "greater"),
-        ("ge", "greater_equal"),
+    for name, function in COMPARED
+    for row in binary(
+        name, function, SMALL, SMALL, number(1), dtypes=ALL, result=boolean, gradient=False
     )
 )
 
 BITWISE = tuple(
     row
-    for pair in (
-    binary(
-        name,
-        turned(getattr(np, name)),
-        Input((), 0, 100),
-        Input((), 0, 100),
-        REVERSED,
-        dtypes=(*INTS, "bool"),
-        gradient=False,
+    for name, function in (
+        ("bitwise_and", np.bitwise_and),
+        ("bitwise_or", np.bitwise_or),
+        ("bitwise_xor", np.bitwise_xor),
     )
-    for name in ("bitwise_and", "bitwise_or", "bitwise_xor")
+    for row in binary(
+        name, turned(function), BYTE, BYTE, REVERSED, dtypes=(*INTS, "bool"), gradient=False
+    )
 )
 
 
@@ -217,8 +210,8 @@ def _shift(left: bool) -> Function:
 
 SHIFTS = tuple(
     row
-    for pair in (
-    binary(
+    for name in ("lshift", "rshift")
+    for row in binary(
         name,
         _shift(name == "lshift"),
         Input((), -100, 100),
@@ -227,7 +220,6 @@ SHIFTS = tuple(
         dtypes=INTS,
         gradient=False,
     )
-    for name in ("lshift", "rshift")
 )
 
 OPERATORS: dict[str, Function] = {
@@ -333,10 +325,10 @@ CHOICES = (
                 ((), (), ()),
                 ((0, 3), (3,), (1, 3)),
             )
-        )
-        + (Case((Input((3, 4), dtype="bool"), Input((3, 4))), (2,)),),
+        ),
         ALL,
     ),
+    Row("where", np.where, (Case((Input((3, 4), dtype="bool"), Input((3, 4))), (2,)),), NUMBERS),
     Row(
         "masked_fill",
         lambda x, mask, value: np.where(mask, np.asarray(value).astype(x.dtype), x),
