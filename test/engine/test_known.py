@@ -42,3 +42,16 @@ def test_an_older_graph_keeps_the_value_it_had() -> None:
     w.assign(w + 1).realize()
     assert (w * 2).tolist() == [4.0, 6.0]
     assert z.tolist() == [3.0, 5.0]
+
+
+def test_an_expression_of_an_earlier_state_is_not_taken_for_one_of_a_later() -> None:
+    x = Tensor([-3.0, 0.0]).realize()
+    first = x + 1
+    x += 1
+    both = x * Tensor([2.0, 3.0]).realize()
+    x += 1
+    last = x * 1
+    assert first.tolist() == [-2.0, 1.0]
+    assert both.tolist() == [-4.0, 3.0]
+    assert x.tolist() == [-1.0, 2.0]
+    assert last.tolist() == [-1.0, 2.0]

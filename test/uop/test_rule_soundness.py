@@ -24,6 +24,7 @@ from test.steps import APPROXIMATED, RandomMemory, StepChecker, assignments, com
 from test.uop.instances import ALL, INTS, Maker, NoInstance, edge_values, instance
 from weft.codegen.decompose.decompose import RULES as DECOMPOSE
 from weft.dtype import DType, dtypes
+from weft.engine.programs import clear_programs
 from weft.knobs import Context
 from weft.renderer.base import Target
 from weft.renderer.python import PythonRenderer
@@ -40,7 +41,7 @@ from weft.uop.rules.fold import fold
 from weft.uop.rules.movement import movement
 from weft.uop.rules.validity import unit_ranges, validity
 from weft.uop.solver import same_value
-from weft.uop.symbolic import sym, symbolic
+from weft.uop.symbolic import clear_simplified, sym, symbolic
 from weft.uop.trace import tracing
 
 ATTEMPTS = 60
@@ -394,6 +395,9 @@ def test_movement_rules_keep_every_element() -> None:
 def test_every_step_on_random_programs(first: int) -> None:
     """From the tensor graph to the program: each replacement of each rewrite keeps the value."""
     checker = StepChecker()
+    # what earlier tests left in the caches would not be rewritten again
+    clear_programs()
+    clear_simplified()
     with tracing(checker), Context(SCACHE=0, CCACHE=0):
         for seed in range(first, first + 10):
             run_weft(Generator(seed, 8).run().statements)

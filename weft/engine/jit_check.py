@@ -26,7 +26,7 @@ from weft.engine.jit_objects import (
     set_child,
 )
 from weft.engine.jit_run import state_roots
-from weft.engine.known import forget
+from weft.engine.known import forget, forget_readers
 from weft.engine.storage import buffer_of
 from weft.mixin.rand import RandMixin
 from weft.tensor import Tensor
@@ -73,6 +73,7 @@ class Snapshot:
         for storage, contents in self.bytes.items():
             buffer_of(storage).copyin(contents)
             forget(storage)
+        forget_readers(set(self.bytes))
         for container, before in self.children:
             _put_back(container, before)
         for container, key, value in self.roots:

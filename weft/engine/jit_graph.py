@@ -23,7 +23,7 @@ from weft.engine.jit_numbers import evaluate
 from weft.engine.jit_objects import child_of, remove_child, set_child
 from weft.engine.jit_templates import Instances, Label, Source, Template
 from weft.engine.jit_tensors import bind_again, describe
-from weft.engine.known import forget
+from weft.engine.known import forget, forget_readers
 from weft.engine.storage import buffers
 from weft.mixin.rand import RandMixin
 from weft.tensor import Tensor
@@ -271,6 +271,7 @@ class CapturedGraph:
 
         with_once = bool(self.launches.once) and self._has_changed(storages)
         fresh = self.launches.launch(self._buffers(call, storages), value_of, with_once)
+        forget_readers(set(written))
         for node in written:
             forget(node)
             owner = Cell.owner_of(node)

@@ -47,6 +47,21 @@ def forget(storage: UOp) -> None:
         _values.pop(expression, None)
 
 
+def forget_readers(storages: set[UOp]) -> None:
+    """What was computed from the contents that these storages had: the same expressions now mean
+    other values. States are events of their own and stay."""
+    values = [e for e, entry in _values.items() if entry.since != float("inf")]
+    if not values or not storages:
+        return
+    reads = set(storages)
+    for node in UOp.sink(*values).toposort():
+        if any(source in reads for source in node.src):
+            reads.add(node)
+    for expression in values:
+        if expression in reads:
+            _values.pop(expression, None)
+
+
 def with_known(cells: Sequence[Cell]) -> UOp:
     """SINK of the cells' values, what is known replaced by storage."""
     sink = UOp.sink(*[cell.value for cell in cells])

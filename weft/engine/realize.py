@@ -24,7 +24,7 @@ from weft.engine import record
 from weft.engine.cell import Cell
 from weft.engine.check import Checks, active_checks, with_index_checks
 from weft.engine.host import is_same_storage, is_storage, is_stored_view
-from weft.engine.known import forget, remember, with_known
+from weft.engine.known import forget, forget_readers, remember, with_known
 from weft.engine.programs import runner_for
 from weft.engine.schedule import Memory, Prepared, Request, Step, default_device, prepare_schedule
 from weft.engine.storage import buffer_of
@@ -76,6 +76,7 @@ def realize_cells(cells: Iterable[Cell], live: Iterable[Cell] = ()) -> None:
         _remember_states(sink, {request.writes[i] for i in prepared.executed}, twins)
         for cell, value, node, result in zip(wanted, values, sink.src, results, strict=True):
             _settle(cell, value, node, result)
+        forget_readers({request.inputs[number] for number in prepared.overwritten})
         if checks is not None:
             checks.report()
 
