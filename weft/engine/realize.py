@@ -65,18 +65,21 @@ def realize_cells(cells: Iterable[Cell], live: Iterable[Cell] = ()) -> None:
         if DEBUG >= 1:
             _say_scheduled(prepared, hit, time.perf_counter() - started)
         twins = _states_before(values, sink) if prepared.overwritten else {}
-        results = execute(prepared, request, checks)
-        if checks is not None:
-            checks.finish(results[len(wanted) :], request.values)
-            del results[len(wanted) :]
-            if not prepared.overwritten:
-                # what is wrong stays pending; what was written in place cannot
-                checks.report()
-        _forget_overwritten(prepared, request)
-        _remember_states(sink, {request.writes[i] for i in prepared.executed}, twins)
-        for cell, value, node, result in zip(wanted, values, sink.src, results, strict=True):
-            _settle(cell, value, node, result)
-        forget_readers({request.inputs[number] for number in prepared.overwritten})
+        load_programs(prepared, checks)
+        # an interrupt between a write and the note that it happened would write twice
+        with _uninterrupted(bool(prepared.overwritten)):
+            results = execute(prepared, request, checks)
+            if checks is not None:
+                checks.finish(results[len(wanted) :], request.values)
+                del results[len(wanted) :]
+                if not prepared.overwritten:
+                    # what is wrong stays pending; what was written in place cannot
+                    checks.report()
+            _forget_overwritten(prepared, request)
+            _remember_states(sink, {request.writes[i] for i in prepared.executed}, twins)
+            for cell, value, node, result in zip(wanted, values, sink.src, results, strict=True):
+                _settle(cell, value, node, result)
+            forget_readers({request.inputs[number] for number in prepared.overwritten})
         if checks is not None:
             checks.report()
 
@@ -200,6 +203,8 @@ def _pending_readers(sink: UOp, wanted: list[Cell], live: Iterable[Cell]) -> lis
     pending = [c for c in live if c not in chosen and not c.is_realized and not c.pure]
     if not pending:
         return []
+    # in the order in which they were written down: equal programs then have equal schedules
+    pending.sort(key=lambda cell: cell.born)
     values = with_known(pending)
     reads: set[UOp] = set()
     for node in values.toposort():
@@ -222,15 +227,20 @@ def _pending_readers(sink: UOp, wanted: list[Cell], live: Iterable[Cell]) -> lis
 
 
 # ------------------------------------------------------------ running
-def execute(prepared: Prepared, request: Request, checks: Checks | None = None) -> list[UOp | None]:
-    """Run the steps; the BUFFER of each result. Everything that can fail comes before the first
-    launch."""
+def load_programs(prepared: Prepared, checks: Checks | None) -> None:
+    """Every kernel of the schedule, compiled and loaded; only checks still need to see them."""
     for step in prepared.steps:
         if step.runner is None and not step.is_transfer:
             assert step.kernel is not None
             step.runner = runner_for(step.kernel, step.device)
             if checks is None:
                 step.kernel = None
+
+
+def execute(prepared: Prepared, request: Request, checks: Checks | None = None) -> list[UOp | None]:
+    """Run the steps; the BUFFER of each result. Everything that can fail comes before the first
+    launch."""
+    load_programs(prepared, checks)
     recorder = record.active()
     if recorder is not None:
         recorder.before_execute(prepared, request)
