@@ -913,6 +913,30 @@ def test_a_list_that_grows_is_not_replayed() -> None:
         same(program)
 
 
+def test_an_argument_that_is_state_in_some_calls() -> None:
+    def program(decorate: Decorator) -> Any:
+        model = Plain(vector(0))
+        items = [vector(1), vector(2)]
+
+        @decorate
+        def f(x: Tensor, given: list[Tensor]) -> Tensor:
+            given[0] = x + 1
+            items[1] = model.value + 1
+            model.value.assign(model.value + x)
+            return model.value * 2
+
+        out = []
+        for i in range(3 * CALLS):
+            x = model.value if i % 5 == 4 else vector(i)
+            given = items if i % 7 == 6 else [vector(3), vector(4)]
+            out += [f(x, given), *given, *items, model.value * 1]
+        return out
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        same(program)
+
+
 def test_a_tensor_kept_in_an_unseen_place() -> None:
     class Hidden:
         def keep(self, value: Tensor) -> None:

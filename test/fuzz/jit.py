@@ -346,7 +346,8 @@ class JitGenerator:
         self._new(f"helper({self._pick()}, {self._number()})")
 
     def _gradient(self) -> None:
-        x, y = self._pick(), self._pick()
+        # an argument that is still pending knows what it is computed from, one in memory does not
+        x, y = f"{self._pick()}.detach()", f"{self._pick()}.detach()"
         self._new(
             self.rng.choice(
                 (

@@ -149,6 +149,7 @@ class TinyJit:
         "_chains",
         "_changed",
         "_entries",
+        "_knobs_key",
         "_lock",
         "_parameters",
         "_plain",
@@ -185,6 +186,7 @@ class TinyJit:
             self._chains: list[Chain] | None = None
             self._version = 0
             self._use_windows = True
+            self._knobs_key: tuple[Any, ...] = ()
             # by the shape of a call: numbers that were seen, that are parameters, that cannot be
             self._seen: dict[Any, list[tuple[Any, ...]]] = {}
             self._parameters: dict[Any, frozenset[int]] = {}
@@ -245,6 +247,7 @@ class TinyJit:
         if knobs.is_off or record.active() is not None:
             return self.function(*args, **kwargs)
         with self._lock:
+            self._knobs_key = knobs.key
             call = self._take_apart(args, kwargs)
             entry = self._entries.get(call.key)
             if entry is None:
@@ -296,7 +299,7 @@ class TinyJit:
             else:
                 structure.append(id(value))
                 arguments.kept.append(value)
-        shape = (self._version, Device.DEFAULT, _knobs().key, arguments.structure, *structure)
+        shape = (self._version, Device.DEFAULT, self._knobs_key, arguments.structure, *structure)
         call = _Call(arguments, shape, roots, owners)
         call.make_key(self._parameters.get(shape) if self._parameters else None)
         return call

@@ -257,6 +257,8 @@ class CapturedGraph:
                 storages[label] = storage
         if self._tree and not self._groups_agree(storages):
             return MISS
+        if not self._are_apart(call, known, storages):
+            return MISS
         written = [storages[label] for label in self._written_labels]
         written += self._written_outside
         if any(node in Cell._shared for node in written):
@@ -264,6 +266,17 @@ class CapturedGraph:
             return MISS
         if written:
             self._compute_readers(written)
+        with engine.uninterrupted(bool(written)):
+            return self._do(call, known, storages, written)
+
+    def _do(
+        self,
+        call: Arguments,
+        known: dict[Label, Tensor],
+        storages: dict[Label, UOp],
+        written: list[UOp],
+    ) -> Any:
+        """Launch, and let everybody know what has changed."""
         draws = self._draw()
 
         def value_of(source: Source) -> int:
@@ -281,6 +294,16 @@ class CapturedGraph:
         result = self._come_out(call, known, storages, fresh, draws)
         self._objects = []
         return result
+
+    def _are_apart(
+        self, call: Arguments, known: dict[Label, Tensor], storages: dict[Label, UOp]
+    ) -> bool:
+        """What the graph takes for different things is not one thing in this call."""
+        if self._outside and not set(self._outside).isdisjoint(storages.values()):
+            return False
+        labels = {e[1] for e in self.run.effects if e[0] in ("set", "fill", "remove")}
+        places = [self._container(label, call, known) for label in labels if label.kind != "root"]
+        return len({id(place) for place in places}) == len(places)
 
     def _groups_agree(self, storages: dict[Label, UOp]) -> bool:
         """Tensors that shared a storage do so again, and others do not."""

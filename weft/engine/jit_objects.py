@@ -106,7 +106,8 @@ def children_of(value: Any) -> dict[Any, Any] | None:
             return {}
     if isinstance(value, functools.partial):
         return {"func": value.func, "args": value.args, "keywords": value.keywords}
-    found: dict[Any, Any] = dict(getattr(value, "__dict__", {}))
+    inside = getattr(value, "__dict__", {})
+    found: dict[Any, Any] = {k: v for k, v in inside.items() if type(v) not in _opaque}
     kind: Any = type(value)
     for name in _slots_of(kind):
         try:

@@ -451,8 +451,9 @@ class Recording:
         for length in range(1, len(path) + 1):
             part = path[:length]
             if part not in self.run.tree:
-                self.run.tree[part] = expectation_of(self._objects[part])
-                self.run.kept.append(self._objects[part])
+                expected = self.run.tree[part] = expectation_of(self._objects[part])
+                if expected[0] == "object":
+                    self.run.kept.append(self._objects[part])
 
     def _note_ties(self) -> None:
         """Several ways to one thing: each has to lead there again.

@@ -67,7 +67,7 @@ def realize_cells(cells: Iterable[Cell], live: Iterable[Cell] = ()) -> None:
         twins = _states_before(values, sink) if prepared.overwritten else {}
         load_programs(prepared, checks)
         # an interrupt between a write and the note that it happened would write twice
-        with _uninterrupted(bool(prepared.overwritten)):
+        with uninterrupted(bool(prepared.overwritten)):
             results = execute(prepared, request, checks)
             if checks is not None:
                 checks.finish(results[len(wanted) :], request.values)
@@ -259,7 +259,7 @@ def execute(prepared: Prepared, request: Request, checks: Checks | None = None) 
             nodes[number] = UOp.new_buffer(memory.device, memory.size, memory.dtype)
             buffers[number] = buffer_of(nodes[number]).ensure_allocated()
     launches = [(step, arguments_of(step, buffers)) for step in prepared.steps]
-    with _uninterrupted(bool(prepared.overwritten)):
+    with uninterrupted(bool(prepared.overwritten)):
         for step, arguments in launches:
             if checks is None:
                 launch(step, arguments, request.values)
@@ -328,7 +328,7 @@ def _account(name: str, step: Step, ops: int, mem: int, seconds: float | None) -
 
 
 @contextmanager
-def _uninterrupted(writes_in_place: bool) -> Iterator[None]:
+def uninterrupted(writes_in_place: bool) -> Iterator[None]:
     """Ctrl-C waits until a schedule that writes in place is through."""
     if not writes_in_place or threading.current_thread() is not threading.main_thread():
         yield
