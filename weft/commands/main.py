@@ -14,7 +14,7 @@ from typing import Any
 from weft import __version__
 from weft.errors import WeftError
 
-# in the order in which `weft --help` shows them; each holds NAME, HELP, add_arguments(parser), run(args)
+# as `weft --help` shows them; each holds NAME, HELP, add_arguments(parser), run(args)
 COMMANDS: tuple[Any, ...] = ()
 
 
