@@ -444,8 +444,11 @@ class Recording:
         self._note_ties()
         for path in run.tree:
             label = Label("state", path)
-            if isinstance(self._objects[path], Tensor) and label in self.descriptions:
-                run.state[label] = self.descriptions[label]
+            # of memory that is only on the way, nothing is expected but its place
+            is_unused = label in self.groups and label not in run.groups
+            if isinstance(self._objects[path], Tensor) and not is_unused:
+                if label in self.descriptions:
+                    run.state[label] = self.descriptions[label]
 
     def _note_path(self, path: tuple[Any, ...]) -> None:
         for length in range(1, len(path) + 1):
