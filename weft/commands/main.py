@@ -12,10 +12,11 @@ import sys
 from typing import Any
 
 from weft import __version__
+from weft.commands import doctor
 from weft.errors import WeftError
 
 # as `weft --help` shows them; each holds NAME, HELP, add_arguments(parser), run(args)
-COMMANDS: tuple[Any, ...] = ()
+COMMANDS: tuple[Any, ...] = (doctor,)
 
 
 def build_parser() -> argparse.ArgumentParser:

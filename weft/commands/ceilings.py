@@ -1,0 +1,73 @@
+"""What this machine can do at most, measured with weft's own kernels in about a second.
+
+What comes in: a device name. What goes out: `Ceilings`, in GFLOP/s, GB/s and microseconds. Where it
+sits: under `weft doctor` and `weft profile`, which say how far a program is from them.
+The one invariant: a figure is the best of several runs, since a machine is disturbed but never
+faster than it is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from weft import Device, Tensor, TinyJit
+from weft.knobs import Context
+
+MATMUL = 1024
+ROUNDS = 8
+# far larger than any last cache level that a figure of memory should not come from
+STREAM_BYTES = 256 << 20
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """Rates of one device."""
+
+    matmul_gflops: float
+    read_gbs: float
+    copy_gbs: float
+    launch_us: float
+
+
+def best_seconds(run: Callable[[], object], rounds: int = ROUNDS) -> float:
+    """The quickest of several runs, after the ones that compile and capture."""
+    for _ in range(3):
+        run()
+    device = Device[Device.DEFAULT]
+    best = float("inf")
+    for _ in range(rounds):
+        device.synchronize()
+        start = time.perf_counter()
+        run()
+        device.synchronize()
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def measure_ceilings(stream_bytes: int = STREAM_BYTES, matmul: int = MATMUL) -> Ceilings:
+    """Measure the default device."""
+    with Context(DEBUG=0):
+        square = Tensor.rand(matmul, matmul).realize()
+        stream = Tensor.rand(stream_bytes // 4).realize()
+        small = Tensor.rand(16).realize()
+        multiply = TinyJit(lambda x: (x @ x).realize())
+        total = TinyJit(lambda x: x.sum().realize())
+        copy = TinyJit(lambda x: (x + 1).realize())
+        matmul_seconds = best_seconds(lambda: multiply(square))
+        read_seconds = best_seconds(lambda: total(stream))
+        copy_seconds = best_seconds(lambda: copy(stream))
+        launch_seconds = best_seconds(lambda: copy_small(small))
+    return Ceilings(
+        matmul_gflops=2 * matmul**3 / matmul_seconds / 1e9,
+        read_gbs=stream_bytes / read_seconds / 1e9,
+        copy_gbs=2 * stream_bytes / copy_seconds / 1e9,
+        launch_us=launch_seconds * 1e6,
+    )
+
+
+@TinyJit
+def copy_small(x: Tensor) -> Tensor:
+    """A kernel that does next to nothing: what is left is the launch."""
+    return (x + 1).realize()
