@@ -12,7 +12,7 @@ TORCH := torch==2.13.0
 # random programs and sequences of actions of `make test-all`, each kind
 FUZZ ?= 2000
 
-.PHONY: demo fusion test test-all lint bench clean
+.PHONY: demo fusion test test-all lint bench docs clean
 
 # Trains a convnet on handwritten digits, saves it, loads it in a new process, draws some of them.
 demo: $(VENV)/.installed
@@ -40,6 +40,11 @@ lint: $(VENV)/.test-installed
 
 bench: $(VENV)/.test-installed
 	$(BIN)/python -m bench
+
+# The documentation as a site, in build/site.
+docs: $(VENV)/.created
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	$(BIN)/mkdocs build --quiet
 
 clean:
 	rm -rf $(VENV) build weft.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
