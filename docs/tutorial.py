@@ -19,12 +19,13 @@ STEPS: list[tuple[str, str | None]] = [
     (
         """# From Tensor to assembly
 
-One expression, and what becomes of it at every stage. Everything below is printed by the code above it.
+One expression, and what becomes of it at every stage. Everything below is printed by the code
+above it.
 
 ## 1. The program
 
-An input, a product, a sum along the rows. `realize()` puts the input into memory; of the rest nothing
-has run yet: `y` only knows what it would compute.""",
+An input, a product, a sum along the rows. `realize()` puts the input into memory; of the rest
+nothing has run yet: `y` only knows what it would compute.""",
         """from weft import Tensor
 
 x = Tensor.arange(1024 * 256).reshape(1024, 256).float().contiguous().realize()
@@ -34,25 +35,27 @@ print(y)""",
     (
         """## 2. The graph
 
-`y.uop` is the graph. One node type, `UOp`, is used at every stage. A line is a node: its number, op, dtype,
-sources by number, argument, shape, and the line of your program that made it. The numbers `2` and `1` are
-constants without a device; they took the dtype of what they met.""",
+`y.uop` is the graph. One node type, `UOp`, is used at every stage. A line is a node: its
+number, op, dtype, sources by number, argument, shape, and the line of your program that made
+it. The numbers `2` and `1` are constants without a device; they took the dtype of what they
+met.""",
         "print(y.uop)",
     ),
     (
         """## 3. The schedule
 
-The graph is cut into kernels. Here there is one: the multiplication and the addition are computed where the
-sum needs them. Shapes are gone. A kernel is loops (`RANGE`) and index arithmetic, and a `REDUCE` is a loop
-of its own inside them.""",
+The graph is cut into kernels. Here there is one: the multiplication and the addition are
+computed where the sum needs them. Shapes are gone. A kernel is loops (`RANGE`) and index
+arithmetic, and a `REDUCE` is a loop of its own inside them.""",
         """item = y.schedule()[0]
 print(item.kernel)""",
     ),
     (
         """## 4. Choosing axes
 
-The kernel is the same for every machine. What differs is how its loops are run, and that is a list of
-actions on axes. They are chosen for a target: here one with vectors of 32 bytes and two cores.""",
+The kernel is the same for every machine. What differs is how its loops are run, and that is a
+list of actions on axes. They are chosen for a target: here one with vectors of 32 bytes and two
+cores.""",
         """from weft.codegen.pipeline import lower
 from weft.renderer.base import Target
 from weft.renderer.llvmir import LLVMRenderer
@@ -73,8 +76,8 @@ with Context(NOOPT=1):
     (
         """## 5. The linear program
 
-Loops are opened and closed in order, registers (`ACC`) are set and read, vectors are explicit. From here on
-nothing is decided any more. Indented lines stand inside a loop.""",
+Loops are opened and closed in order, registers (`ACC`) are set and read, vectors are explicit.
+From here on nothing is decided any more. Indented lines stand inside a loop.""",
         """from weft.uop.text import nodes_text
 
 print(nodes_text(program.uops))""",
@@ -82,15 +85,15 @@ print(nodes_text(program.uops))""",
     (
         """## 6. The text
 
-A renderer prints the linear program. For CPUs that is LLVM IR; the same program could be printed as C, CUDA C,
-OpenCL C, Metal or WGSL.""",
+A renderer prints the linear program. For CPUs that is LLVM IR; the same program could be
+printed as C, CUDA C, OpenCL C, Metal or WGSL.""",
         "print(program.src)",
     ),
     (
         f"""{ASSEMBLY_TITLE}
 
-LLVM makes machine code of it, in the process. `DEBUG=7` shows this for every kernel of a program; here are
-the instructions of the kernel above for an x86 processor with AVX2.""",
+LLVM makes machine code of it, in the process. `DEBUG=7` shows this for every kernel of a
+program; here are the instructions of the kernel above for an x86 processor with AVX2.""",
         """import llvmlite.binding as llvm
 
 llvm.initialize_all_targets()
@@ -103,15 +106,16 @@ print(machine.emit_assembly(llvm.parse_assembly(program.src)))""",
     (
         """## 8. Running it
 
-Asking for values does all of the above, once, and keeps the result in memory and on disk. The same expression
-on other data finds it again.""",
+Asking for values does all of the above, once, and keeps the result in memory and on disk. The
+same expression on other data finds it again.""",
         """assert y.tolist()[:3] == [65536.0, 196608.0, 327680.0]
 print(y.tolist()[:3])""",
     ),
     (
-        """`DEBUG=2` prints a line per kernel with its time, `DEBUG=4` its text, `DEBUG=5` the kernel after every pass,
-`VIZ=1` shows every single rewrite in a browser. [Architecture](architecture.md) says where each stage lives,
-[Extending](extending.md) how to change one.""",
+        """`DEBUG=2` prints a line per kernel with its time, `DEBUG=4` its text,
+`DEBUG=5` the kernel after every pass, `VIZ=1` shows every single rewrite in a browser.
+[Architecture](architecture.md) says where each stage lives, [Extending](extending.md) how to
+change one.""",
         None,
     ),
 ]
