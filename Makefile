@@ -9,10 +9,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= $(shell n=$$(nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 1); [ $$n -gt 8 ] && n=8; echo $$n)
 TORCH := torch==2.13.0
-# random programs and sequences of actions of `make test-all`, each kind
+# random programs, expressions and sequences of actions of `make test-all`, each kind
 FUZZ ?= 2000
 
-.PHONY: demo fusion test test-all lint bench docs clean
+.PHONY: demo fusion test test-all test-browser lint bench docs clean
 
 # Trains a convnet on handwritten digits, saves it, loads it in a new process, draws some of them.
 demo: $(VENV)/.installed
@@ -30,8 +30,18 @@ test-all: test
 	SPEC=2 $(BIN)/python -m pytest -n $(WORKERS)
 	$(BIN)/python -m test.fuzz programs --count $(FUZZ) --seed 100000
 	$(BIN)/python -m test.fuzz programs --count $(FUZZ) --seed 200000 --noopt
+	$(BIN)/python -m test.fuzz floats --count $(FUZZ) --seed 100000
+	$(BIN)/python -m test.fuzz expressions --count $(FUZZ) --seed 100000
 	$(BIN)/python -m test.fuzz actions --count $(FUZZ) --seed 100000
 	$(BIN)/python -m test.fuzz actions --count $(FUZZ) --seed 200000 --device CPU
+
+# The viewer in a real browser, with a training step of ResNet-50. In the ordinary tests the quick
+# part of these runs where there is a browser.
+test-browser: $(VENV)/.test-installed
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || \
+		{ echo "the packages chromium and chromium-driver are needed"; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[browser]'
+	BROWSER_TESTS=all $(BIN)/python -m pytest test/viz
 
 lint: $(VENV)/.test-installed
 	$(BIN)/ruff check .

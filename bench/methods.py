@@ -1,6 +1,7 @@
 """Methods whose cost must be that of what they touch, against PyTorch: ratios of one run.
 
-In: nothing. Out: a table of milliseconds and ratios (weft / PyTorch; below 1 weft is faster).
+In: nothing. Out: a table of milliseconds and ratios (weft / PyTorch; below 1 weft is faster), and
+of weft's memory: what the results take, and the most that was in use at one time.
 Both run with the same number of threads, one after another in turns, and the best time counts, so
 that what else the machine does hits both.
 
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from weft import Tensor
+from weft import Device, Tensor
 
 THREADS = 2
 MILLION = 1_000_000
@@ -29,12 +30,18 @@ class Case:
     """The same work written for both; each function computes its result to the end."""
 
     name: str
-    weft: Callable[[], object]
+    weft: Callable[[], Tensor | list[Tensor]]
     torch: Callable[[], object]
 
 
 def pair(array: np.ndarray) -> tuple[Tensor, torch.Tensor]:
     return Tensor(array).realize(), torch.from_numpy(array.copy())
+
+
+def computed(tensors: tuple[Tensor, ...]) -> list[Tensor]:
+    """Several results, computed together."""
+    Tensor.realize(*tensors)
+    return list(tensors)
 
 
 def embedding_cases(random: np.random.Generator) -> Iterator[Case]:
@@ -47,7 +54,7 @@ def embedding_cases(random: np.random.Generator) -> Iterator[Case]:
         lambda: torch.nn.functional.embedding(torch_tokens, torch_table.detach()),
     )
 
-    def weft_gradient() -> object:
+    def weft_gradient() -> Tensor:
         return table[tokens].sum().gradient(table)[0].realize()
 
     def torch_gradient() -> object:
@@ -63,23 +70,23 @@ def order_cases(random: np.random.Generator) -> Iterator[Case]:
     for k in (1, 100, 10_000):
         yield Case(
             f"topk {k} of a million",
-            lambda k=k: Tensor.realize(*values.topk(k)),
+            lambda k=k: computed(values.topk(k)),
             lambda k=k: torch_values.topk(k),
         )
     yield Case(
         "sort a million float32",
-        lambda: Tensor.realize(*values.sort()),
+        lambda: computed(values.sort()),
         lambda: torch_values.sort(stable=True),
     )
     yield Case(
         "sort a million int64",
-        lambda: Tensor.realize(*wide.sort()),
+        lambda: computed(wide.sort()),
         lambda: torch_wide.sort(stable=True),
     )
     rows, torch_rows = pair(random.standard_normal((1000, 1000), dtype=np.float32))
     yield Case(
         "sort 1000 rows of 1000",
-        lambda: Tensor.realize(*rows.sort()),
+        lambda: computed(rows.sort()),
         lambda: torch_rows.sort(stable=True),
     )
 
@@ -93,7 +100,7 @@ def scan_cases(random: np.random.Generator) -> Iterator[Case]:
     )
     yield Case(
         "cummax of 16 million",
-        lambda: Tensor.realize(*values.cummax(0)),
+        lambda: computed(values.cummax(0)),
         lambda: torch_values.cummax(0),
     )
     square, torch_square = pair(random.standard_normal((4000, 1000), dtype=np.float32))
@@ -134,6 +141,26 @@ def scatter_cases(random: np.random.Generator) -> Iterator[Case]:
     yield Case("nonzero of a million", lambda: mask.nonzero().realize(), torch_mask.nonzero)
 
 
+def decompose_cases(random: np.random.Generator) -> Iterator[Case]:
+    square, torch_square = pair(random.standard_normal((64, 64), dtype=np.float32))
+    many, torch_many = pair(random.standard_normal((256, 32, 32), dtype=np.float32))
+    yield Case(
+        "qr of 64x64",
+        lambda: computed(square.qr()),
+        lambda: torch.linalg.qr(torch_square),
+    )
+    yield Case(
+        "qr of 256 times 32x32",
+        lambda: computed(many.qr()),
+        lambda: torch.linalg.qr(torch_many),
+    )
+    yield Case(
+        "svd of 256 times 32x32",
+        lambda: computed(many.svd()),
+        lambda: torch.linalg.svd(torch_many),
+    )
+
+
 def best_times(case: Case, turns: int) -> tuple[float, float]:
     """The least seconds of each, run in turns."""
     least = [float("inf"), float("inf")]
@@ -148,20 +175,43 @@ def best_times(case: Case, turns: int) -> tuple[float, float]:
     return least[0], least[1]
 
 
+def memory(case: Case) -> tuple[float, float]:
+    """Megabytes of the results, and the most that was in use at one time beside the inputs."""
+    allocator = Device[Device.DEFAULT].allocator
+    before, plain = allocator.in_use, allocator.alloc
+    most = 0
+
+    def alloc(nbytes: int) -> object:
+        nonlocal most
+        opaque = plain(nbytes)
+        most = max(most, allocator.in_use - before)
+        return opaque
+
+    allocator.alloc = alloc
+    try:
+        result = case.weft()
+    finally:
+        del allocator.alloc
+    tensors = result if isinstance(result, list) else [result]
+    return sum(tensor.nbytes() for tensor in tensors) / 1e6, most / 1e6
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--only", default="")
     options = parser.parse_args()
     torch.set_num_threads(THREADS)
-    families = (embedding_cases, order_cases, scan_cases, scatter_cases)
-    print(f"{'':36} {'weft ms':>9} {'torch ms':>9} {'ratio':>7}")
+    families = (embedding_cases, order_cases, scan_cases, scatter_cases, decompose_cases)
+    print(f"{'':36} {'weft ms':>9} {'torch ms':>9} {'ratio':>7} {'result MB':>10} {'peak MB':>9}")
     for family in families:
         for case in family(np.random.default_rng(0)):
             if options.only not in case.name:
                 continue
             ours, theirs = best_times(case, options.turns)
-            print(f"{case.name:36} {ours * 1e3:9.2f} {theirs * 1e3:9.2f} {ours / theirs:7.2f}")
+            kept, most = memory(case)
+            times = f"{ours * 1e3:9.2f} {theirs * 1e3:9.2f} {ours / theirs:7.2f}"
+            print(f"{case.name:36} {times} {kept:10.2f} {most:9.2f}")
         gc.collect()
 
 

@@ -1,4 +1,4 @@
-"""What the examples share: arguments, checkpoints, tables, pictures.
+"""What the examples share: arguments, the training loop, checkpoints, tables, pictures.
 
 In: models, optimisers, arrays of pixels. Out: files, and lines on stdout. Uses the public names of
 weft only. Invariant: a checkpoint holds everything that training needs to go on, and is never seen
@@ -11,13 +11,14 @@ import argparse
 import struct
 import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from weft import GlobalCounters, Tensor, nn
+from weft import Device, GlobalCounters, Tensor, nn
+from weft.helpers import tqdm
 
 INK, PAPER, GOOD, BAD = (40, 40, 40), (255, 255, 255), (30, 140, 60), (200, 40, 40)
 
@@ -37,6 +38,7 @@ def arguments(description: str | None, **defaults: Any) -> argparse.ArgumentPars
         "batch": "samples in a step",
         "lr": "greatest learning rate",
         "seed": "seed of all random numbers",
+        "every": "steps between checkpoints",
         "out": "folder for what is written",
         "width": "features of a hidden layer",
         "context": "characters that it sees",
@@ -45,7 +47,7 @@ def arguments(description: str | None, **defaults: Any) -> argparse.ArgumentPars
         "length": "characters to write in the end",
         "each": "new digits of each class",
     }
-    for name, default in {**defaults, "seed": 1, "out": Path(".")}.items():
+    for name, default in {**defaults, "seed": 1, "every": 100, "out": Path(".")}.items():
         parser.add_argument(f"--{name}", type=_type_of(default), default=default, help=helps[name])
     parser.add_argument("--resume", type=Path, help="checkpoint to go on from")
     return parser
@@ -81,37 +83,82 @@ class Watch:
         return GlobalCounters.kernel_count
 
 
-# ------------------------------------------------------------ checkpoints
+# ------------------------------------------------------------ training
 class Training:
-    """A model, its optimiser and its schedule, saved and loaded together."""
+    """A model, its optimiser and its schedule: trained together, saved and loaded together.
+
+    Every step draws its random numbers from a seed of its own, so a run that was killed and goes on
+    from its checkpoint does what it would have done.
+    """
 
     def __init__(
-        self, model: Any, optimizer: nn.optim.Optimizer, schedule: nn.schedule.LRScheduler
+        self,
+        name: str,
+        options: argparse.Namespace,
+        model: Any,
+        optimizer: nn.optim.Optimizer,
+        schedule: nn.schedule.LRScheduler,
     ) -> None:
+        self.name = name
+        self.options = options
         self.model = model
         self.optimizer = optimizer
         self.schedule = schedule
+        self.losses: list[float] = []
+        self.kernels = 0
+        self.done = 0
+        self.path = options.out / f"{name}.checkpoint.safetensors"
+        options.out.mkdir(parents=True, exist_ok=True)
+        if options.resume is not None:
+            self._load(options.resume)
+        self.watch = Watch()
+        self.seconds = 0.0
 
-    def state(self) -> dict[str, Tensor]:
+    def _state(self) -> dict[str, Tensor]:
         """Every tensor that training changes, by name."""
         found = nn.state.get_state_dict({"model": self.model, "optimizer": self.optimizer})
         twice = ("optimizer.params.", "optimizer.buffers.")
         kept = {name: tensor for name, tensor in found.items() if not name.startswith(twice)}
         return {**kept, "schedule.count": self.schedule.count}
 
-    def save(self, path: Path) -> None:
-        """Writes a checkpoint; a kill while writing leaves the one before."""
-        nn.state.safe_save(self.state(), path)
+    def _load(self, path: Path) -> None:
+        saved = nn.state.safe_load(path)
+        self.losses = saved.pop("losses").tolist()
+        nn.state.load_state_dict(self._state(), saved, verbose=False)
+        self.done = int(self.schedule.count.item())
 
-    def load(self, path: Path | None) -> int:
-        """Goes on from a checkpoint, if there is one: the number of steps done."""
-        if path is None:
-            return 0
-        nn.state.load_state_dict(self.state(), nn.state.safe_load(path), verbose=False)
-        done = int(self.schedule.count.item())
-        # other numbers than those that the first steps drew
-        Tensor.manual_seed(done)
-        return done
+    def save(self) -> None:
+        """Writes a checkpoint; a kill while writing leaves the one before."""
+        losses = Tensor(self.losses, dtype="float32")
+        nn.state.safe_save({**self._state(), "losses": losses}, self.path)
+
+    def run(self, step: Callable[[], Tensor]) -> None:
+        """All steps that are left, with a progress bar; a checkpoint now and then."""
+        bar = tqdm(range(self.done, self.options.steps), desc=self.name, unit="step")
+        for number in bar:
+            Tensor.manual_seed((self.options.seed << 32) + number)
+            before = GlobalCounters.kernel_count
+            loss = step()
+            self.kernels = GlobalCounters.kernel_count - before
+            if number % 5 == 0:
+                self.losses.append(float(loss.item()))
+                bar.set_description(f"{self.name} loss {self.losses[-1]:.3f}")
+            if (number + 1) % self.options.every == 0:
+                self.save()
+        self.seconds = self.watch.seconds
+        self.save()
+
+    def rows(self) -> dict[str, Any]:
+        """What a final table says about the training."""
+        steps = self.options.steps - self.done
+        first, last = self.losses[:1] or [float("nan")], self.losses[-5:] or [float("nan")]
+        return {
+            "device": Device.DEFAULT,
+            "parameters": f"{sum(p.numel() for p in self.optimizer.params):,}",
+            "training": f"{steps} steps of {self.options.batch} in {self.seconds:.1f} s",
+            "kernels": f"{self.kernels} in a step, {self.watch.kernels:,} in all",
+            "loss": f"{first[0]:.3f} -> {sum(last) / len(last):.3f}",
+        }
 
 
 # ------------------------------------------------------------ pictures

@@ -11,10 +11,9 @@ import math
 import sys
 from pathlib import Path
 
-from common import Training, Watch, arguments, canvas, draw_image, table, write_png
+from common import Training, arguments, canvas, draw_image, table, write_png
 
-from weft import Device, Tensor, TinyJit, nn
-from weft.helpers import trange
+from weft import Tensor, TinyJit, nn
 
 TIMES = 60  # steps from a digit to noise
 
@@ -91,13 +90,12 @@ def main() -> int:
     options = arguments(__doc__, steps=1500, batch=128, lr=3e-3, width=192, each=16).parse_args()
     Tensor.manual_seed(options.seed)
     images, labels, _, _ = nn.datasets.digits()
-    pixels = (images.float() / 8 - 1).reshape(-1, 64).requires_grad_(False).realize()
-    signal = Tensor(kept_signal(), requires_grad=False).realize()
+    pixels = (images.float() / 8 - 1).reshape(-1, 64).realize()
+    signal = Tensor(kept_signal()).realize()
     model = Denoiser(options.width)
     optimizer = nn.optim.AdamW(nn.state.get_parameters(model))
     schedule = nn.schedule.OneCycleLR(optimizer, options.lr, options.steps, pct_start=0.1)
-    training = Training(model, optimizer, schedule)
-    done = training.load(options.resume)
+    training = Training("diffusion", options, model, optimizer, schedule)
 
     @TinyJit
     @Tensor.train()
@@ -108,30 +106,13 @@ def main() -> int:
         noise = Tensor.randn(options.batch, 64)
         noisy = (left.sqrt() * pixels[chosen] + (1 - left).sqrt() * noise).detach()
         optimizer.zero_grad()
-        loss = (model(noisy.requires_grad_(False), time, labels[chosen]) - noise.detach()).square()
+        loss = (model(noisy, time, labels[chosen]) - noise.detach()).square()
         loss = loss.mean().backward()
         return loss.realize(*optimizer.schedule_step(), *schedule.schedule_step())
 
-    watch = Watch()
-    losses = []
-    bar = trange(options.steps - done, desc="diffusion", unit="step")
-    for number in bar:
-        loss = step()
-        if number % 25 == 0:
-            losses.append(float(loss.item()))
-            bar.set_description(f"diffusion loss {losses[-1]:.3f}")
-    seconds = watch.seconds
-    options.out.mkdir(parents=True, exist_ok=True)
-    training.save(options.out / "diffusion.checkpoint.safetensors")
+    training.run(step)
     draw(options.out / "diffusion.png", generate(model, options.each), options.each)
-    table(
-        {
-            "device": Device.DEFAULT,
-            "training": f"{options.steps - done} steps of {options.batch} in {seconds:.1f} s",
-            "loss": " -> ".join(f"{loss:.3f}" for loss in (losses[:1] + losses[-1:])),
-            "new digits": options.out / "diffusion.png",
-        }
-    )
+    table({**training.rows(), "new digits": options.out / "diffusion.png"})
     return 0
 
 

@@ -17,7 +17,6 @@ from common import (
     BAD,
     GOOD,
     Training,
-    Watch,
     arguments,
     canvas,
     draw_digit,
@@ -26,8 +25,7 @@ from common import (
     write_png,
 )
 
-from weft import Device, GlobalCounters, Tensor, TinyJit, nn
-from weft.helpers import trange
+from weft import Tensor, TinyJit, nn
 
 
 class Net:
@@ -60,12 +58,11 @@ def train(options: argparse.Namespace) -> float:
     Tensor.manual_seed(options.seed)
     images, labels, test_images, test_labels = nn.datasets.digits()
     # one pixel of margin, so that a batch can be cut out at any of nine places
-    padded = (images.float() / 16).pad((1, 1, 1, 1)).contiguous().requires_grad_(False).realize()
+    padded = (images.float() / 16).pad((1, 1, 1, 1)).contiguous().realize()
     model = Net()
     optimizer = nn.optim.AdamW(nn.state.get_parameters(model), weight_decay=0.02)
     schedule = nn.schedule.OneCycleLR(optimizer, options.lr, options.steps)
-    training = Training(model, optimizer, schedule)
-    done = training.load(options.resume)
+    training = Training("digits", options, model, optimizer, schedule)
 
     @TinyJit
     @Tensor.train()
@@ -75,35 +72,17 @@ def train(options: argparse.Namespace) -> float:
             Tensor.randint(options.batch, 1, 1, 1, high=3) + Tensor.arange(8).reshape(shape)
             for shape in ((1, 1, 8, 1), (1, 1, 1, 8))
         )
-        x = padded[chosen.reshape(-1, 1, 1, 1), 0, rows, columns].requires_grad_(False)
+        x = padded[chosen.reshape(-1, 1, 1, 1), 0, rows, columns]
         optimizer.zero_grad()
         loss = model(x).sparse_categorical_crossentropy(labels[chosen], label_smoothing=0.05)
         loss.backward()
         return loss.realize(*optimizer.schedule_step(), *schedule.schedule_step())
 
-    kernels = 0
-    watch = Watch()
-    bar = trange(options.steps - done, desc="digits", unit="step")
-    for number in bar:
-        before = GlobalCounters.kernel_count
-        loss = step()
-        kernels = GlobalCounters.kernel_count - before
-        if number % 25 == 0:
-            bar.set_description(f"digits loss {loss.item():.3f}")
-    seconds = watch.seconds
+    training.run(step)
     known, _ = accuracy(model, test_images, test_labels)
-    options.out.mkdir(parents=True, exist_ok=True)
-    training.save(options.out / "digits.checkpoint.safetensors")
     nn.state.safe_save(nn.state.get_state_dict(model), options.out / "digits.safetensors")
-    table(
-        {
-            "device": Device.DEFAULT,
-            "parameters": f"{sum(p.numel() for p in optimizer.params):,}",
-            "training": f"{options.steps - done} steps of {options.batch} in {seconds:.1f} s",
-            "kernels": f"{kernels} in a step, {watch.kernels:,} in all",
-            "test accuracy": f"{100 * known:.2f} % of {test_labels.shape[0]} images",
-        }
-    )
+    share = f"{100 * known:.2f} % of {test_labels.shape[0]} images"
+    table({**training.rows(), "test accuracy": share})
     return known
 
 
@@ -138,7 +117,8 @@ def main() -> int:
     known = train(options)
     weights = options.out / "digits.safetensors"
     command = [sys.executable, __file__, "--classify", str(weights), "--out", str(options.out)]
-    again = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    again = float(output.splitlines()[-1])  # after what DEBUG may print
     print(f"  new process    {100 * again:.2f} % from {weights}; see {picture}")
     if again != known:
         print(f"the loaded weights reach {again}, but had {known} when they were saved")

@@ -5,6 +5,7 @@ In: nothing. Out: a table on stdout. Uses the public names only.
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Callable
 
@@ -13,7 +14,6 @@ from weft import Device, GlobalCounters, Tensor
 BATCH = 512
 FEATURES = 512
 CLASSES = 128
-RUNS = 5
 
 
 def feed_forward(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
@@ -48,14 +48,16 @@ def inputs() -> tuple[Tensor, Tensor, Tensor]:
 
 
 def measure(
-    build: Callable[[Tensor, Tensor, Tensor], Tensor], operands: tuple[Tensor, Tensor, Tensor]
+    build: Callable[[Tensor, Tensor, Tensor], Tensor],
+    operands: tuple[Tensor, Tensor, Tensor],
+    runs: int,
 ) -> tuple[int, int, float, float, float]:
     """Ops of the graph, kernels, first and best time in seconds, and the mean of the result."""
     expression = build(*operands)
     nodes = len(expression.uop.toposort())
     kernels = len(expression.schedule())
     times = []
-    for _ in range(RUNS):
+    for _ in range(runs):
         result = build(*operands)
         start = time.perf_counter()
         result.realize()
@@ -65,12 +67,18 @@ def measure(
 
 def main() -> None:
     """Prints one line per program."""
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").splitlines()[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("--runs", type=int, default=5, help="how often to run each")
+    runs = max(1, parser.parse_args().runs)
     print(f"weft on {Device.DEFAULT}: x is {BATCH}x{FEATURES}, w is {FEATURES}x{CLASSES}\n")
     print(f"{'program':<20}{'graph':>8}{'kernels':>9}{'first':>12}{'then':>12}{'mean':>12}")
     operands = inputs()
     GlobalCounters.reset()
     for name, build in PROGRAMS:
-        nodes, kernels, first, best, mean = measure(build, operands)
+        nodes, kernels, first, best, mean = measure(build, operands, runs)
         print(
             f"{name:<20}{nodes:>8}{kernels:>9}{first * 1e3:>9.2f} ms{best * 1e3:>9.2f} ms"
             f"{mean:>12.6f}"

@@ -1,7 +1,8 @@
 """A small GPT that learns to write, one character at a time, from weft's own source code.
 
-In: the Python files of the installed package (or --text of your own). Out: the loss, samples of
-what it writes, gpt.checkpoint.safetensors and gpt.png, the loss curve, in --out.
+In: the Python files of the installed package, under its MIT licence (or --text of your own). Out:
+the loss, samples of what it writes, gpt.checkpoint.safetensors and gpt.png, the loss curve, in
+--out.
 """
 
 from __future__ import annotations
@@ -11,11 +12,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from common import Training, Watch, arguments, draw_curve, table, write_png
+from common import Training, arguments, draw_curve, table, write_png
 
 import weft
-from weft import Device, Tensor, TinyJit, dtypes, nn
-from weft.helpers import trange
+from weft import Tensor, TinyJit, dtypes, nn
 
 
 class Block:
@@ -78,8 +78,8 @@ def sample(model: GPT, letters: str, start: str, length: int, context: int, seed
     return "".join(letters[number] for number in written)
 
 
-def train(options: argparse.Namespace) -> tuple[Training, str, list[float]]:
-    """The trained model, its letters, and the losses on the way."""
+def train(options: argparse.Namespace) -> tuple[Training, str]:
+    """The trained model, and its letters."""
     Tensor.manual_seed(options.seed)
     text = options.text.read_text(encoding="utf-8") if options.text else own_source()
     letters = "".join(sorted(set(text)))
@@ -88,8 +88,7 @@ def train(options: argparse.Namespace) -> tuple[Training, str, list[float]]:
     model = GPT(len(letters), options.context, options.width, options.heads, options.layers)
     optimizer = nn.optim.AdamW(nn.state.get_parameters(model), weight_decay=0.05)
     schedule = nn.schedule.OneCycleLR(optimizer, options.lr, options.steps, pct_start=0.1)
-    training = Training(model, optimizer, schedule)
-    done = training.load(options.resume)
+    training = Training("gpt", options, model, optimizer, schedule)
 
     @TinyJit
     @Tensor.train()
@@ -102,13 +101,8 @@ def train(options: argparse.Namespace) -> tuple[Training, str, list[float]]:
         nn.optim.clip_grad_norm_(optimizer.params, 1.0)
         return loss.realize(*optimizer.schedule_step(), *schedule.schedule_step())
 
-    losses = []
-    bar = trange(options.steps - done, desc="gpt", unit="step")
-    for number in bar:
-        losses.append(float(step().item()))
-        if number % 10 == 0:
-            bar.set_description(f"gpt loss {losses[-1]:.3f}")
-    return training, letters, losses
+    training.run(step)
+    return training, letters
 
 
 def main() -> int:
@@ -119,28 +113,14 @@ def main() -> int:
     parser.add_argument("--text", type=Path, help="a file to learn from instead")
     parser.add_argument("--start", default="def ", help="what its sample starts with")
     options = parser.parse_args()
-    watch = Watch()
-    training, letters, losses = train(options)
-    seconds = watch.seconds
-    options.out.mkdir(parents=True, exist_ok=True)
-    training.save(options.out / "gpt.checkpoint.safetensors")
-    if losses:
-        write_png(options.out / "gpt.png", draw_curve(losses))
+    training, letters = train(options)
+    write_png(options.out / "gpt.png", draw_curve(training.losses))
     print(
         sample(
             training.model, letters, options.start, options.length, options.context, options.seed
         )
     )
-    first, last = losses[:1] or [float("nan")], losses[-20:] or [float("nan")]
-    table(
-        {
-            "device": Device.DEFAULT,
-            "parameters": f"{sum(p.numel() for p in training.optimizer.params):,}",
-            "training": f"{len(losses)} steps in {seconds:.1f} s",
-            "loss": f"{first[0]:.3f} -> {sum(last) / len(last):.3f} (mean of the last 20)",
-            "curve": options.out / "gpt.png",
-        }
-    )
+    table({**training.rows(), "curve": options.out / "gpt.png"})
     return 0
 
 

@@ -1,17 +1,17 @@
 """An LSTM reads handwritten digits row by row and says which digits they are.
 
 In: the digits that come with weft, each a sequence of 8 rows of 8 pixels. Out: the accuracy after
-each row (it may guess before it has seen all), and lstm.checkpoint.safetensors in --out.
+each row (it may guess before it has seen all), lstm.checkpoint.safetensors and lstm.png, the loss
+curve, in --out.
 """
 
 from __future__ import annotations
 
 import sys
 
-from common import Training, Watch, arguments, table
+from common import Training, arguments, draw_curve, table, write_png
 
-from weft import Device, Tensor, TinyJit, nn
-from weft.helpers import trange
+from weft import Tensor, TinyJit, nn
 
 
 class Reader:
@@ -31,13 +31,12 @@ def main() -> int:
     options = arguments(__doc__, steps=800, batch=64, lr=0.02, width=96).parse_args()
     Tensor.manual_seed(options.seed)
     images, labels, test_images, test_labels = nn.datasets.digits()
-    rows = (images.float() / 16).squeeze(1).requires_grad_(False).realize()
+    rows = (images.float() / 16).squeeze(1).realize()
     test_rows = (test_images.float() / 16).squeeze(1)
     model = Reader(options.width)
     optimizer = nn.optim.Adam(nn.state.get_parameters(model))
     schedule = nn.schedule.OneCycleLR(optimizer, options.lr, options.steps)
-    training = Training(model, optimizer, schedule)
-    done = training.load(options.resume)
+    training = Training("lstm", options, model, optimizer, schedule)
 
     @TinyJit
     @Tensor.train()
@@ -45,31 +44,19 @@ def main() -> int:
         chosen = Tensor.randint(options.batch, high=rows.shape[0])
         target = labels[chosen].reshape(-1, 1).expand(options.batch, 8)
         optimizer.zero_grad()
-        logits = model(rows[chosen].requires_grad_(False))
+        logits = model(rows[chosen])
         loss = logits.sparse_categorical_crossentropy(target).backward()
         nn.optim.clip_grad_norm_(optimizer.params, 1.0)
         return loss.realize(*optimizer.schedule_step(), *schedule.schedule_step())
 
-    watch = Watch()
-    bar = trange(options.steps - done, desc="lstm", unit="step")
-    for number in bar:
-        loss = step()
-        if number % 25 == 0:
-            bar.set_description(f"lstm loss {loss.item():.3f}")
-    seconds = watch.seconds
+    training.run(step)
     known = model(test_rows).argmax(-1).eq(test_labels.reshape(-1, 1)).mean(0).tolist()
-    options.out.mkdir(parents=True, exist_ok=True)
-    training.save(options.out / "lstm.checkpoint.safetensors")
-    table(
-        {
-            "device": Device.DEFAULT,
-            "training": f"{options.steps - done} steps of {options.batch} in {seconds:.1f} s",
-            **{
-                f"after row {row + 1}": f"{100 * share:5.1f} %  {'#' * round(40 * share)}"
-                for row, share in enumerate(known)
-            },
-        }
-    )
+    write_png(options.out / "lstm.png", draw_curve(training.losses))
+    shares = {
+        f"after row {row + 1}": f"{100 * share:5.1f} %  {'#' * round(40 * share)}"
+        for row, share in enumerate(known)
+    }
+    table({**training.rows(), **shares, "loss curve": options.out / "lstm.png"})
     return 0
 
 

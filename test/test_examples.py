@@ -6,6 +6,7 @@ import os
 import struct
 import subprocess
 import sys
+import time
 import zlib
 from pathlib import Path
 from typing import Any
@@ -27,14 +28,19 @@ SMALL = {
 }
 
 
+def environment() -> dict[str, str]:
+    """With weft to be found from anywhere."""
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "PYTHONPATH": path}
+
+
 def run(name: str, *arguments: str) -> str:
     """The output of an example in a process of its own."""
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": path},
+        env=environment(),
         timeout=600,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -67,24 +73,51 @@ def test_all_programs_are_tested() -> None:
     assert set(PROGRAMS) == {*TRAINED, "fusion", "resnet50"}
 
 
-@pytest.mark.parametrize("name", [*TRAINED, "resnet50"])
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_help(name: str) -> None:
     assert "--help" in run(name, "--help")
 
 
+def test_fusion_shows_few_kernels() -> None:
+    output = run("fusion", "--runs", "1")
+    assert "gelu(x @ w + b)" in output and "kernels ran" in output
+
+
+def killed_after_a_checkpoint(name: str, folder: Path, *arguments: str) -> Path:
+    """The checkpoint of a run that got no further than a little beyond it."""
+    checkpoint = folder / f"{name}.checkpoint.safetensors"
+    process = subprocess.Popen(
+        [sys.executable, str(EXAMPLES / f"{name}.py"), "--out", str(folder), *arguments],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=environment(),
+    )
+    while not checkpoint.exists() and process.poll() is None:
+        time.sleep(0.001)
+    process.kill()
+    process.wait()
+    return checkpoint
+
+
 @pytest.mark.parametrize("name", TRAINED)
-def test_short_run_and_resume(name: str, tmp_path: Path) -> None:
-    """Five steps, then a longer run that goes on from there."""
-    output = run(name, "--steps", "5", "--out", str(tmp_path), *SMALL[name])
-    assert "CPU" in output
-    checkpoint = tmp_path / f"{name}.checkpoint.safetensors"
-    count = nn.state.safe_load(checkpoint)["schedule.count"]
-    assert count.tolist() == [5]
-    again = ("--steps", "7", "--resume", str(checkpoint), "--out", str(tmp_path), *SMALL[name])
-    assert "2 steps" in run(name, *again)
-    assert nn.state.safe_load(checkpoint)["schedule.count"].tolist() == [7]
-    if name != "lstm":
-        assert min(png_size(tmp_path / f"{name}.png")) > 50
+def test_a_killed_run_goes_on_as_if_nothing_had_happened(name: str, tmp_path: Path) -> None:
+    """A short run; one that is killed on the way; one that goes on from there to the same end."""
+    options = ("--steps", "40", "--every", "8", *SMALL[name])
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    output = run(name, "--out", str(whole), *options)
+    assert "CPU" in output and "40 steps" in output and "loss" in output
+    checkpoint = killed_after_a_checkpoint(name, broken, *options)
+    done = nn.state.safe_load(checkpoint)["schedule.count"].item()
+    assert done % 8 == 0
+    output = run(name, "--resume", str(checkpoint), "--out", str(broken), *options)
+    assert f"{40 - done} steps" in output
+    wanted = nn.state.safe_load(whole / checkpoint.name)
+    found = nn.state.safe_load(checkpoint)
+    assert set(found) == set(wanted) and found["schedule.count"].item() == 40
+    for key, tensor in wanted.items():
+        np.testing.assert_array_equal(found[key].numpy(), tensor.numpy(), err_msg=key)
+    assert min(png_size(broken / f"{name}.png")) > 50
+    assert (broken / f"{name}.png").read_bytes() == (whole / f"{name}.png").read_bytes()
 
 
 def test_digits_learns_and_loads_in_a_new_process(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from weft import Tensor, dtypes, function
+from weft import Tensor, dtypes, function, nn
 from weft.dtype import DType
 from weft.errors import ArgumentError, DTypeError, ShapeError
 from weft.gradient import (
@@ -652,6 +652,34 @@ def test_backward_leaves_out_pure_constants_and_what_opted_out() -> None:
     (x * y * z * number).sum().backward()
     assert number.grad is None and x.grad is None and y.grad is None
     assert z.grad is not None
+
+
+def test_backward_fills_only_what_was_asked_for_if_anything_was() -> None:
+    """As PyTorch: with a requires_grad=True in the graph, data and what is on the way get none."""
+    x, weight = Tensor(values(3)), Tensor(values(3), requires_grad=True)
+    y = x * weight
+    loss = (y * y).sum().backward()
+    assert weight.grad is not None
+    same(weight.grad.numpy(), 2 * values(3) ** 3)
+    assert x.grad is None and y.grad is None and loss.grad is None
+    # outside of such a graph nothing has changed for x
+    (x * 2.0).sum().backward()
+    assert x.grad is not None
+    same(x.grad.numpy(), np.full(3, 2.0))
+
+
+def test_an_optimiser_asks_for_what_it_trains() -> None:
+    x, weight = Tensor(values(3)), Tensor(values(3))
+    optimizer = nn.optim.SGD([weight], lr=0.5)
+    (x * weight).sum().backward()
+    assert x.grad is None and weight.grad is not None
+    # an input's gradient is asked for, or computed beside
+    (x.requires_grad_() * weight).sum().backward()
+    assert x.grad is not None
+    same(x.grad.numpy(), values(3))
+    same((x * weight).sum().gradient(x)[0].numpy(), values(3))
+    optimizer.step()
+    same(weight.numpy(), 0.0 * values(3))
 
 
 def test_what_opted_out_lets_gradients_through() -> None:

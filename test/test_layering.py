@@ -24,6 +24,7 @@ errors
 knobs
 progress
 disk
+download
 helpers
 float_format
 scalar
@@ -33,6 +34,7 @@ uop.args
 uop.infer
 uop.bounds
 uop.evaluate
+mixin.check
 mixin.arith
 mixin.dtype
 mixin.unary
@@ -58,6 +60,7 @@ uop.rules.*
 uop.ops
 uop.symbolic
 uop.scatter
+uop.template
 uop.kernel_graph
 gradient
 schedule.*
@@ -68,6 +71,7 @@ codegen.*
 device
 runtime.*
 engine.*
+mixin.once
 mixin.creation
 mixin.indexing
 mixin.stats
@@ -90,6 +94,7 @@ engine.jit_objects
 engine.jit_names
 engine.jit_numbers
 engine.jit_arguments
+engine.jit_values
 engine.jit_templates
 engine.jit_notes
 engine.jit_run

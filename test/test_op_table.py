@@ -17,10 +17,15 @@ import pytest
 from weft.codegen.pipeline import lower
 from weft.device import BaseDevice, Buffer, Device
 from weft.dtype import DType, bits_of, dtypes, truncate, value_of_bits
+from weft.errors import CompileError
 from weft.renderer.base import Renderer
 from weft.renderer.cstyle import CRenderer
+from weft.renderer.cuda import CUDARenderer
 from weft.renderer.llvmir import LLVMRenderer
+from weft.renderer.metal import MetalRenderer
+from weft.renderer.opencl import OpenCLRenderer
 from weft.renderer.python import PythonRenderer
+from weft.renderer.wgsl import WGSLRenderer
 from weft.uop.args import KernelInfo
 from weft.uop.evaluate import evaluate, function_for, takes
 from weft.uop.node import UOp
@@ -142,11 +147,44 @@ def test_the_properties_in_the_row_hold(op: Ops) -> None:
 # *** every renderer prints or decomposes every op ***
 
 
-@pytest.mark.parametrize("renderer", [LLVMRenderer(), CRenderer()], ids=lambda r: str(r.name))
+RENDERERS = (
+    LLVMRenderer(),
+    CRenderer(),
+    CUDARenderer(),
+    OpenCLRenderer(),
+    MetalRenderer(),
+    WGSLRenderer(),
+)
+each_renderer = pytest.mark.parametrize("renderer", RENDERERS, ids=lambda r: str(r.name))
+
+
+@each_renderer
 @each_alu_case
 def test_every_op_is_printed_or_decomposed(renderer: Renderer, op: Ops, dtype: DType) -> None:
     result, sources = signature(op, dtype)
-    spec = lower(kernel(op, result, sources, 64), renderer)
+    ast = kernel(op, result, sources, 64)
+    if dtype not in renderer.supported_dtypes():
+        with pytest.raises(CompileError, match=f"{renderer.name} has no {dtype}"):
+            lower(ast, renderer)
+        return
+    check_printed(ast, renderer)
+
+
+@each_renderer
+@pytest.mark.parametrize("source", dtypes.all, ids=str)
+def test_every_cast_is_printed_or_decomposed(renderer: Renderer, source: DType) -> None:
+    supported = renderer.supported_dtypes()
+    if source not in supported:
+        return
+    for target in sorted(supported - {source}):
+        index = UOp.range(64, 0)
+        value = UOp.param(1, source, 64).index(index).load().cast(target)
+        store = UOp.param(0, target, 64).index(index).store(value, index)
+        check_printed(store.sink(arg=KernelInfo("cast")), renderer)
+
+
+def check_printed(ast: UOp, renderer: Renderer) -> None:
+    spec = lower(ast, renderer)
     assert spec.src
     left = [
         uop for uop in spec.uops if uop.op in GroupOp.Elementwise and not printed(uop, renderer)

@@ -4,12 +4,14 @@ In: nothing. Out: the public names, which users import from here. Sits above eve
 the applications. Invariant: importing it loads neither llvmlite nor numpy.
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from weft.device import Device
 from weft.dtype import dtypes
-from weft.engine.jit import TinyJit, jit
 from weft.function import function
 from weft.helpers import GlobalCounters, fetch
-from weft.knobs import Context, getenv
+from weft.knobs import VIZ, Context, getenv
 from weft.tensor import Tensor
 from weft.uop.node import UOp, Variable
 
@@ -28,3 +30,25 @@ __all__ = [
     "getenv",
     "jit",
 ]
+
+if TYPE_CHECKING:
+    from weft.engine.jit import TinyJit, jit
+
+# What not every program needs is loaded when it is asked for: name -> module.
+_LATER = {"TinyJit": "weft.engine.jit", "jit": "weft.engine.jit"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'weft' has no attribute {name!r}")
+    globals()[name] = found = getattr(importlib.import_module(_LATER[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+if VIZ:
+    # by name, as devices are: nobody imports the viewer
+    importlib.import_module("weft.viz.recording").start()

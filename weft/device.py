@@ -18,13 +18,15 @@ import pkgutil
 import sys
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, overload
 
 from weft.dtype import DType, to_numpy_dtype
 from weft.errors import ArgumentError, DeviceError, OutOfMemory
 from weft.helpers import GlobalCounters
 from weft.knobs import DEBUG, requested_device
+from weft.uop.node import sint
 
 
 def hold_across_fork(lock: threading.RLock) -> None:
@@ -414,9 +416,34 @@ class Compiler(ABC):
     def compile(self, src: str) -> bytes:
         """The program's bytes, or `CompileError` with the compiler's message."""
 
+    def compile_all(self, sources: Iterable[str]) -> list[bytes]:
+        """The bytes of several programs, in order.
+
+        The sources are made while they are asked for, so that a compiler may work on one while
+        Python makes the next.
+        """
+        return [self.compile(source) for source in sources]
+
     def assembly(self, src: str) -> str:
         """The machine code as text, for DEBUG=7."""
         return "this compiler shows no assembly"
+
+
+@dataclass(frozen=True)
+class ProgramFacts:
+    """What loading, launching and accounting for a kernel needs besides its compiled bytes.
+
+    Sizes and costs are numbers, or expressions of the variables.
+    """
+
+    name: str
+    threads_n: int = 1  # size of the axis that threads share; 1: not parallel
+    buffer_count: int = 0
+    variables: tuple[str, ...] = ()
+    ops: sint = 0  # estimate of arithmetic operations
+    mem: sint = 0  # estimate of bytes touched
+    global_size: tuple[sint, ...] = ()  # groups along x, y, z
+    local_size: tuple[int, ...] = ()  # threads of a group along x, y, z; (): no groups
 
 
 class Program(ABC):
@@ -532,6 +559,12 @@ class BaseDevice:
     ) -> Program:
         """Loads a compiled program."""
         raise DeviceError(f"{self.name} runs no programs, but was asked to load {name}")
+
+    def load(self, facts: ProgramFacts, lib: bytes) -> Program:
+        """Loads a compiled program; devices whose programs run in groups read their sizes here."""
+        return self.runtime(
+            facts.name, lib, facts.threads_n, facts.buffer_count, len(facts.variables)
+        )
 
     def synchronize(self) -> None:
         """Returns when all work that was submitted is done."""

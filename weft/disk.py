@@ -1,38 +1,55 @@
-"""What weft keeps on disk between runs: a cache of values, and downloaded files.
+"""What weft keeps on disk between runs: a cache of values, bounded, shared by all processes.
 
-In: keys, bytes or JSON values, addresses. Out: the value that was put, or None; the path of a file.
-Sits between the knobs and the helpers, which pass its names on. Invariants: an entry is bytes or
-JSON and never unpickled; it appears whole or not at all; one that does not match its checksum does
-not exist; and trouble with the cache is a warning, never an exception.
+In: keys, bytes or JSON values. Out: the value that was put, or None. Sits between the knobs and
+the helpers, which pass its names on. Invariants: an entry is bytes or JSON and never unpickled; it
+appears whole or not at all; one that does not match its checksum, or stands under another name
+than its own, does not exist; and trouble with the cache is one warning, never an exception.
+
+No lock is ever taken, so no process waits for another, and one that is killed leaves nothing
+locked. What was written is counted by the length of a file that every writer appends to; whoever
+finds the bound passed removes the entries that were used longest ago.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
+import itertools
 import json
 import os
 import re
 import stat
 import sys
+import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
-from weft.errors import ArgumentError, DataError
-from weft.knobs import CACHELEVEL, WEFT_CACHE, getenv
-from weft.progress import tqdm
+from weft.errors import ArgumentError
+from weft.knobs import CACHE_MB, CACHELEVEL, WEFT_CACHE, getenv
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
-# An entry: this line, the digest of the rest, one letter for the kind of value, the value.
-_MAGIC = b"weft cache 1\n"
+# An entry: this line, the digest of its name and the rest, one letter for the kind, the value.
+_MAGIC = b"weft cache 2\n"
 _DIGEST_SIZE = hashlib.sha256().digest_size
-_CHUNK = 1 << 20
+# What a file takes on disk is a multiple of this, nearly everywhere.
+_BLOCK = 4096
+# Beside the tables: one byte for every block written since the entries were counted.
+_LEDGER = ".written"
+_TEMPORARY = ".tmp-"
+# A temporary file older than this was left by a process that died. An entry is marked as used at
+# most this often.
+_HOUR = 3600.0
 
 _warned: set[str] = set()
+# Folders that were found to be private to this user.
+_private: set[str] = set()
+_names = itertools.count()
 
 
 def cache_folder() -> Path:
@@ -49,35 +66,57 @@ def cache_folder() -> Path:
     return Path.home() / ".cache" / "weft"
 
 
-def _warn_once(text: str) -> None:
+def entries_folder() -> Path:
+    """The folder of the cache's tables."""
+    return cache_folder() / "cache"
+
+
+def _warn_once(kind: str, text: str) -> None:
     """One warning for each kind of trouble: a read-only disk must not flood the terminal."""
-    if text not in _warned:
-        _warned.add(text)
-        warnings.warn(text, RuntimeWarning, stacklevel=3)
+    if kind not in _warned:
+        _warned.add(kind)
+        warnings.warn(text, RuntimeWarning, stacklevel=4)
 
 
-def _private_folder(folder: Path) -> Path:
+def _warn_unused(error: OSError) -> None:
+    _warn_once("unused", f"weft's disk cache is not used: {error}; CACHELEVEL=0 switches it off")
+
+
+def private_folder(folder: Path) -> Path:
     """Creates `folder` for this user alone. Raises OSError if it belongs to somebody else."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if str(folder) not in _private or not folder.is_dir():
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _require_private(folder)
+    return folder
+
+
+def _require_private(folder: Path) -> None:
+    """Raises OSError unless the folder exists and only this user may write to it."""
+    if str(folder) in _private:
+        return
     if hasattr(os, "getuid"):
         found = folder.stat()
         if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o022:
             raise PermissionError(f"others than this user may write to {folder}")
-    return folder
+    _private.add(str(folder))
 
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Writes a file such that a reader sees the old one, or the whole new one, and nothing else."""
-    import tempfile
-
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".tmp-")
+    name = f"{_TEMPORARY}{os.getpid()}-{next(_names)}-{os.urandom(8).hex()}"
+    temporary = os.path.join(path.parent, name)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    handle = os.open(temporary, flags, 0o600)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
-        os.replace(name, path)
+        os.replace(temporary, path)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        Path(temporary).unlink(missing_ok=True)
         raise
+
+
+# *** keys and entries ***
 
 
 def _key_text(key: Any) -> str:
@@ -94,7 +133,20 @@ def _entry_path(table: str, key: Any) -> Path:
     if not re.fullmatch(r"[A-Za-z0-9_.-]+", table) or table.startswith("."):
         raise ArgumentError(f"a cache table is named {table!r}; take letters, digits and _ . -")
     name = hashlib.sha256(_key_text(key).encode()).hexdigest()
-    return cache_folder() / "cache" / table / name[:2] / name
+    return entries_folder() / table / name[:2] / name
+
+
+def _encode_entry(table: str, name: str, body: bytes) -> bytes:
+    """The file of a value. Under another name, or with any bit changed, it is no entry."""
+    return _MAGIC + hashlib.sha256(f"{table}/{name}:".encode() + body).digest() + body
+
+
+def _decode_entry(path: Path, entry: bytes) -> bytes | None:
+    """The kind and the value, or None if the file is not what was written under this name."""
+    body = entry[len(_MAGIC) + _DIGEST_SIZE :]
+    whole = body[:1] in (b"B", b"J")
+    whole = whole and entry == _encode_entry(path.parent.parent.name, path.name, body)
+    return body if whole else None
 
 
 def diskcache_get(table: str, key: Any) -> Any:
@@ -103,22 +155,28 @@ def diskcache_get(table: str, key: Any) -> Any:
         return None
     path = _entry_path(table, key)
     try:
-        _private_folder(cache_folder())
-        entry = path.read_bytes()
+        _require_private(cache_folder())
+        with open(path, "rb") as file:
+            entry = file.read()
+            used = os.fstat(file.fileno()).st_mtime
     except FileNotFoundError:
         return None
     except OSError as error:
-        _warn_once(f"weft's disk cache is not used: {error}")
+        _warn_unused(error)
         return None
-    return _decode_entry(entry, path)
-
-
-def _decode_entry(entry: bytes, path: Path) -> Any:
-    body = entry[len(_MAGIC) + _DIGEST_SIZE :]
-    if entry != _MAGIC + hashlib.sha256(body).digest() + body or not body:
-        _warn_once(f"a damaged entry of weft's disk cache is ignored: {path}")
+    body = _decode_entry(path, entry)
+    if body is None:
+        _warn_once("damaged", f"a damaged entry of weft's disk cache is ignored: {path}")
         return None
+    if time.time() - used > _HOUR:
+        _mark_used(path)
     return body[1:] if body[:1] == b"B" else json.loads(body[1:])
+
+
+def _mark_used(path: Path) -> None:
+    """Eviction goes by the time of the last change; whoever may not write may still read."""
+    with contextlib.suppress(OSError):
+        os.utime(path)
 
 
 def diskcache_put(table: str, key: Any, value: Any) -> Any:
@@ -128,22 +186,135 @@ def diskcache_put(table: str, key: Any, value: Any) -> Any:
         body = b"B" + value if isinstance(value, bytes) else b"J" + json.dumps(value).encode()
     except (TypeError, ValueError) as error:
         raise ArgumentError(f"a cached value must be bytes or JSON: {error}") from None
-    if CACHELEVEL < 1:
+    entry = _encode_entry(table, path.name, body)
+    # one entry must not push out all others
+    if CACHELEVEL < 1 or (CACHE_MB > 0 and len(entry) > _bound() // 4):
         return value
     try:
-        _private_folder(cache_folder())
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_atomically(path, _MAGIC + hashlib.sha256(body).digest() + body)
+        private_folder(cache_folder())
+        try:
+            write_atomically(path, entry)
+        except FileNotFoundError:
+            # the first of its folder, or somebody cleared the cache a moment ago
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_atomically(path, entry)
+        _count_written(len(entry))
     except OSError as error:
-        _warn_once(f"weft's disk cache is not used: {error}")
+        _warn_unused(error)
     return value
+
+
+# *** the bound ***
+
+
+def _bound() -> int:
+    return int(CACHE_MB) << 20
+
+
+def _blocks(size: int) -> int:
+    return -(-size // _BLOCK)
+
+
+def _count_written(size: int) -> None:
+    """Adds to the count of all writers; makes room where the bound is passed."""
+    ledger = entries_folder() / _LEDGER
+    handle = os.open(ledger, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        before = os.fstat(handle).st_size
+        os.write(handle, b"." * _blocks(size))
+    finally:
+        os.close(handle)
+    # a count that was lost starts with what is there
+    if before == 0 or (CACHE_MB > 0 and (before + _blocks(size)) * _BLOCK > _bound()):
+        make_room()
+
+
+def make_room() -> None:
+    """Removes what was used longest ago until three quarters of the bound are taken.
+
+    Also what dead processes left behind. Any number of processes may do this at once.
+    """
+    found = list(_files())
+    abandoned = time.time() - _HOUR
+    for entry in found:
+        if entry.path.name.startswith(_TEMPORARY) and entry.used < abandoned:
+            _remove(entry.path)
+    entries = [entry for entry in found if not entry.path.name.startswith(".")]
+    taken = sum(_blocks(entry.size) for entry in entries)
+    if CACHE_MB > 0 and taken * _BLOCK > _bound():
+        entries.sort(key=lambda entry: entry.used)
+        for entry in entries:
+            if taken * _BLOCK <= _bound() * 3 // 4:
+                break
+            _remove(entry.path)
+            taken -= _blocks(entry.size)
+    # at least one, for nothing means that nobody has counted
+    os.truncate(entries_folder() / _LEDGER, max(1, taken))
+
+
+def _remove(path: Path) -> None:
+    # another process may have been faster
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
+# *** looking after it ***
+
+
+@dataclass(frozen=True)
+class CacheEntry:
+    """A file of the cache: whose table it is in, how large it is, when it was last used."""
+
+    table: str
+    path: Path
+    size: int
+    used: float
+
+
+def _files() -> Iterator[CacheEntry]:
+    """All files of all tables, temporary ones too; what vanishes meanwhile is left out."""
+    for table in _list(entries_folder()):
+        for shelf in _list(table.path):
+            for file in _list(shelf.path):
+                with contextlib.suppress(OSError):
+                    found = file.stat(follow_symlinks=False)
+                    if stat.S_ISREG(found.st_mode):
+                        yield CacheEntry(table.name, Path(file.path), found.st_size, found.st_mtime)
+
+
+def _list(folder: str | Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as found:
+            return list(found)
+    except OSError:
+        return []
+
+
+def cache_entries() -> Iterator[CacheEntry]:
+    """The entries, in no order."""
+    return (entry for entry in _files() if not entry.path.name.startswith("."))
+
+
+def is_whole(entry: CacheEntry) -> bool:
+    """Whether an entry is what was written, under its own name; one that is gone is no damage."""
+    try:
+        return _decode_entry(entry.path, entry.path.read_bytes()) is not None
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+
+
+def diskcache_remove(entry: CacheEntry) -> None:
+    """Removes one entry; that it is gone already is as good."""
+    _remove(entry.path)
 
 
 def diskcache_clear() -> None:
     """Forgets all cached values. Downloaded files stay."""
     import shutil
 
-    shutil.rmtree(cache_folder() / "cache", ignore_errors=True)
+    shutil.rmtree(entries_folder(), ignore_errors=True)
 
 
 def diskcache(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
@@ -165,80 +336,3 @@ def diskcache(function: Callable[Parameters, Result]) -> Callable[Parameters, Re
         return result
 
     return cached
-
-
-def fetch(
-    url: str,
-    name: str | None = None,
-    subdir: str | None = None,
-    gunzip: bool = False,
-    allow_caching: bool = True,
-    sha256: str | None = None,
-) -> Path:
-    """The path of a file that is downloaded once and kept; a local path is returned as it is."""
-    if "://" not in url:
-        path = Path(url).expanduser()
-        if not path.exists():
-            raise DataError(f"fetch was given {url!r}, which is no file here and no web address")
-        _check_digest(path, url, sha256)
-        return path
-    kept_name = name or hashlib.sha256(url.encode()).hexdigest()[:32] + (".gunzip" * gunzip)
-    path = cache_folder() / "downloads" / (subdir or "") / kept_name
-    if not (allow_caching and path.is_file()):
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _download(url, path, gunzip)
-    _check_digest(path, url, sha256)
-    return path
-
-
-def _download(url: str, path: Path, gunzip: bool) -> None:
-    """Downloads into a temporary file beside `path` and moves it there when it is whole."""
-    import gzip
-    import tempfile
-    import urllib.request
-
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".tmp-")
-    try:
-        request = urllib.request.Request(url, headers={"User-Agent": "weft"})
-        with os.fdopen(handle, "wb") as file, urllib.request.urlopen(request, timeout=30) as reply:
-            size = int(reply.headers.get("Content-Length") or 0)
-            _copy_with_bar(reply, file, url, size)
-        if gunzip:
-            unpacked = gzip.decompress(Path(temporary).read_bytes())
-            Path(temporary).write_bytes(unpacked)
-        os.replace(temporary, path)
-    except (OSError, EOFError, ValueError) as error:
-        reason = getattr(error, "reason", error)
-        raise DataError(
-            f"could not fetch {url}: {reason}; if this machine is offline, "
-            f"put the file at {path} yourself"
-        ) from error
-    finally:
-        Path(temporary).unlink(missing_ok=True)
-
-
-def _copy_with_bar(source: IO[bytes], target: IO[bytes], url: str, size: int) -> None:
-    received = 0
-    bar: tqdm[Any] = tqdm(total=size or None, desc=url, unit="B", unit_scale=True)
-    with bar:
-        while chunk := source.read(_CHUNK):
-            target.write(chunk)
-            received += len(chunk)
-            bar.update(len(chunk))
-    if size and received != size:
-        raise EOFError(f"{received} of {size} bytes came")
-
-
-def _check_digest(path: Path, url: str, sha256: str | None) -> None:
-    """Compares a file with the digest that the caller expects, if there is one."""
-    if sha256 is None:
-        return
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-    if digest.hexdigest() != sha256.lower():
-        raise DataError(
-            f"{url} was expected to have sha256 {sha256}, but {path} has {digest.hexdigest()}; "
-            "delete it to fetch it again"
-        )

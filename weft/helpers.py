@@ -19,7 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from weft.disk import diskcache, diskcache_clear, diskcache_get, diskcache_put, fetch
+from weft.disk import diskcache, diskcache_clear, diskcache_get, diskcache_put
+from weft.download import fetch
 from weft.errors import ArgumentError, DataError
 from weft.knobs import BEAM, DEBUG, JIT, NOOPT, TRAINING, WINO, Context, ContextVar, getenv
 from weft.progress import ansilen, ansistrip, colored, split_ansi, time_to_str, tqdm, trange

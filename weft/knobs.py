@@ -267,6 +267,15 @@ def requested_device(names: Iterable[str]) -> tuple[str, str] | None:
     return found[0] if found else None
 
 
+def child_environment(changes: dict[str, str], first_on_path: str = "") -> dict[str, str]:
+    """The environment for a process of our own: some variables changed, a folder found first."""
+    result = {**os.environ, **changes}
+    if first_on_path:
+        rest = result.get("PYTHONPATH", "")
+        result["PYTHONPATH"] = first_on_path + (os.pathsep + rest if rest else "")
+    return result
+
+
 # The table. One row per knob: name, default, what it does.
 DEBUG = ContextVar(
     "DEBUG",
@@ -279,12 +288,14 @@ JIT = ContextVar("JIT", 1, "0: TinyJit just calls; 1: capture and replay; 2: rep
 JIT_CHECK = ContextVar("JIT_CHECK", 0, "1: compare every replay with plain execution")
 WINO = ContextVar("WINO", -1, "1: Winograd convolution, 0: never, -1: where it is faster")
 SPEC = ContextVar("SPEC", 0, "1: verify every graph; 2: after every pass, and index bounds")
-VIZ = ContextVar("VIZ", 0, "1: serve a page with every rewrite; -2: only save the data")
+VIZ = ContextVar("VIZ", 0, "1: at exit serve a page with every rewrite; -1 or -2: save the trace")
+VIZ_TRACE = ContextVar("VIZ_TRACE", "", "file of the trace of VIZ; empty: in the cache folder")
 PROFILE = ContextVar("PROFILE", 0, "1: write a Perfetto trace at exit")
 TRAINING = ContextVar("TRAINING", 0, "1: layers such as dropout and batchnorm train")
 CCACHE = ContextVar("CCACHE", 1, "0: do not keep compiled kernels on disk")
 SCACHE = ContextVar("SCACHE", 1, "0: do not cache schedules")
 CACHELEVEL = ContextVar("CACHELEVEL", 2, "0: no disk cache at all; 1: kernels; 2: searches too")
+CACHE_MB = ContextVar("CACHE_MB", 1024, "megabytes the disk cache may take; 0: without bound")
 DEFAULT_FLOAT = ContextVar("DEFAULT_FLOAT", "float32", "dtype of floats when none is given")
 DEFAULT_INT = ContextVar("DEFAULT_INT", "int32", "dtype of integers when none is given")
 TRANSCENDENTAL = ContextVar(
@@ -301,7 +312,7 @@ CHECK_OOB = ContextVar("CHECK_OOB", 0, "1: a run-time index outside its axis rai
 CHECK_NAN = ContextVar("CHECK_NAN", 0, "1: the first kernel that makes a NaN or inf raises")
 VALIDATE = ContextVar("VALIDATE", 0, "1: small kernels also run on PYTHON and must agree; 2: all")
 IGNORE_BEAM_CACHE = ContextVar("IGNORE_BEAM_CACHE", 0, "1: search again what was searched before")
-FUSE_OPTIM = ContextVar("FUSE_OPTIM", 0, "1: optimisers keep all parameters in one buffer")
+FUSE_OPTIM = ContextVar("FUSE_OPTIM", 1, "0: optimisers update one parameter after another")
 LRU = ContextVar("LRU", 1, "0: free device memory at once instead of keeping it for reuse")
 RING = ContextVar("RING", 1, "0: naive all-reduce; 1: ring where it pays; 2: always ring")
 CPU_LLVM = ContextVar("CPU_LLVM", 1, "0: compile CPU kernels as C with the system's compiler")

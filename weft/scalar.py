@@ -95,6 +95,11 @@ class DType:
         >>> Names.int8.const(200), Names.float16.const(0.1), Names.bool.const(2)
         (-56, 0.0999755859375, True)
         """
+        if type(value) is int and self.kind in ("int", "uint"):
+            # most constants are indices, and fit
+            low, high = _LIMITS.get(self) or limits(self)
+            if low <= value <= high:
+                return value
         if isinstance(value, tuple):
             if len(value) != self.count:
                 raise DTypeError(f"{len(value)} values given for the {self.count} lanes of {self}")

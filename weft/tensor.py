@@ -9,7 +9,6 @@ applied, so assigning to a storage is seen by every view of it.
 from __future__ import annotations
 
 import pathlib
-import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Self
 
@@ -23,6 +22,8 @@ from weft.dtype import (
 )
 from weft.engine import gradients, host
 from weft.engine.cell import Cell
+from weft.engine.conditions import check_bound
+from weft.engine.live import LiveSet
 from weft.engine.operands import apply_moves, broadcast, cast_value, promote, user_line
 from weft.engine.storage import node_of
 from weft.errors import ArgumentError, DeviceError, DTypeError, ShapeError
@@ -33,7 +34,7 @@ from weft.mixin.storage import StorageMixin
 from weft.mixin.values import Move, ValuesMixin
 from weft.uop.args import ReduceArg
 from weft.uop.node import UOp
-from weft.uop.opset import OPSET, Ops, Typing
+from weft.uop.opset import OPSET, GroupOp, Ops, Typing
 
 Devices = str | tuple[str, ...] | None
 
@@ -80,7 +81,7 @@ class Tensor(StorageMixin, metaclass=_TensorType):
     _cell: Cell
     _moves: tuple[Move, ...]
     # for backward, which looks for the tensors of a graph
-    _live: ClassVar[weakref.WeakValueDictionary[int, Tensor]] = weakref.WeakValueDictionary()
+    _live: ClassVar[LiveSet[Tensor]] = LiveSet()
     # NumPy lets a Tensor handle `array + tensor` instead of looping over it
     __array_priority__ = 1000
 
@@ -102,7 +103,7 @@ class Tensor(StorageMixin, metaclass=_TensorType):
         self.requires_grad = requires_grad
         self._moves = ()
         self._source: UOp | None = None
-        Tensor._live[id(self)] = self
+        Tensor._live.add(self)
         if isinstance(data, Tensor):
             other = data if chosen is None else data.cast(chosen)
             other = other if place is None else other.to(place)
@@ -159,7 +160,7 @@ class Tensor(StorageMixin, metaclass=_TensorType):
         tensor._source = None
         tensor.grad = None
         tensor.requires_grad = None
-        Tensor._live[id(tensor)] = tensor
+        Tensor._live.add(tensor)
         return tensor
 
     @property
@@ -208,6 +209,8 @@ class Tensor(StorageMixin, metaclass=_TensorType):
         view = self._view_of(self._cell, moves)
         if view.uop.origin is None:
             view.uop.origin = user_line()
+        if op is Ops.SHRINK and len(view.uop.src) > 1:
+            check_bound(view.uop)
         return view
 
     def _cat(self, others: Sequence[Self], axis: int) -> Self:
@@ -258,7 +261,7 @@ class Tensor(StorageMixin, metaclass=_TensorType):
         >>> Tensor([1, 2]).const_like(7).tolist()
         [7, 7]
         """
-        node = UOp.const(dtype or self.dtype, b)
+        node = UOp.const(self.dtype if dtype is None else to_dtype(dtype), b)
         return self._from_uop(node, pure=True).expand(self.shape)
 
     def alu(self, op: Ops, *src: Any) -> Self:
@@ -270,6 +273,8 @@ class Tensor(StorageMixin, metaclass=_TensorType):
         """
         if op is Ops.WHERE:
             return self.where(*src)
+        if not isinstance(op, Ops) or op not in GroupOp.Elementwise:
+            raise ArgumentError(f"alu takes an elementwise op such as Ops.ADD, found {op!r}")
         operands = (self, *[self._lift(x) for x in src])
         dtype, pure = promote(operands)
         if dtype is dtypes.bool:
@@ -434,8 +439,9 @@ class Tensor(StorageMixin, metaclass=_TensorType):
         >>> Tensor([1, 2]).replace(Tensor([3, 4])).tolist()
         [3, 4]
         """
-        if x.shape != self.shape:
-            raise ShapeError(f"replace needs a tensor of shape {self.shape}, found {x.shape}")
+        if not isinstance(x, Tensor) or x.shape != self.shape:
+            found = x.shape if isinstance(x, Tensor) else type(x).__name__
+            raise ShapeError(f"replace needs a tensor of shape {self.shape}, found {found}")
         self._cell, self._moves, self._source = x._cell, x._moves, None
         return self
 
@@ -516,11 +522,12 @@ class Tensor(StorageMixin, metaclass=_TensorType):
 
     # ------------------------------------------------------------ gradients
     def backward(self, gradient: Any = None) -> Self:
-        """Fill `.grad` of every live float Tensor that this one was computed from.
+        """Fill `.grad` of the live float Tensors that this one was computed from.
 
-        It is added to the `.grad` that is there already. Pure constants have none, and
-        `requires_grad=False` opts out. Call it before the value is realized: what is in memory
-        no longer knows what it was computed from.
+        Of those with `requires_grad=True` if there are any (an optimiser sets it on what it
+        trains), else of all but those with `requires_grad=False`; pure constants have none. It is
+        added to the `.grad` that is there already. Call it before the value is realized: what is
+        in memory no longer knows what it was computed from.
 
         >>> x = Tensor([1.0, 2.0])
         >>> loss = (x * x).sum().backward()
@@ -532,11 +539,14 @@ class Tensor(StorageMixin, metaclass=_TensorType):
         graph = gradients.TensorGraph(self.uop)
         targets = [
             (tensor, nodes)
-            for tensor in list(Tensor._live.values())
+            for tensor in Tensor._live
             if tensor.requires_grad is not False
             and (nodes := graph.nodes_of(tensor))
             and dtypes.is_float(tensor.dtype)
         ]
+        # the gradient of data costs as much as that of weights, and nobody reads it
+        asked = [target for target in targets if target[0].requires_grad]
+        targets = asked or targets
         found = graph.gradients(seed, [nodes for _, nodes in targets])
         for (tensor, _), node in zip(targets, found, strict=True):
             new = tensor._gradient_tensor(node)

@@ -65,3 +65,21 @@ def test_identities() -> None:
     assert identity_of(Ops.MAX, dtypes.int8).arg == -128
     assert identity_of(Ops.MAX, dtypes.bool).arg is False
     assert identity_of(Ops.MAX, F32.vec(4)).op is Ops.VECTORIZE
+
+
+def test_products_use_up_the_operand_of_which_there_are_more() -> None:
+    """3 x 5 products: every one of the five is used by all three before the next is read."""
+    a = Axes()
+    i, j, k = a.upcast(3), a.upcast(5), a.reduce(10)
+    value = (load(P, k * 8 + i) * load(Q, k * 8 + j)).reduce(Ops.ADD, k)
+    out = UOp.param(2, F32, 15)
+    uops = linear_program(kernel(out.index(i * 5 + j).store(value, i, j)))
+    products = [u for u in uops if u.op is Ops.MUL and u.dtype is F32]
+    rows, columns = ([u.src[side] for u in products] for side in (0, 1))
+    assert rows == [rows[0], rows[1], rows[2]] * 5
+    assert columns == [column for column in dict.fromkeys(columns) for _ in range(3)]
+    first_use = {column: columns.index(column) for column in columns}
+    places = {u: n for n, u in enumerate(uops)}
+    for column, number in first_use.items():
+        if number:
+            assert places[column] > places[products[number - 1]]

@@ -55,3 +55,21 @@ def test_an_expression_of_an_earlier_state_is_not_taken_for_one_of_a_later() -> 
     assert both.tolist() == [-4.0, 3.0]
     assert x.tolist() == [-1.0, 2.0]
     assert last.tolist() == [-1.0, 2.0]
+
+
+def test_a_write_that_reads_what_is_known_by_now_happens_once() -> None:
+    """Two tensors wait for one write, one of them older than what was realized in between."""
+    weight, x = Tensor([6.0, 2.0]).realize(), Tensor([1.0, 5.0]).realize()
+    sums: Tensor | None = None
+    expected, total = [6.0, 2.0], [0.0, 0.0]
+    for _ in range(3):
+        shown = x * 3
+        before = weight * 2
+        weight[:1] = shown[1:]
+        sums = before if sums is None else sums + before
+        weight.assign(weight - sums)
+        shown.realize()
+        total = [t + 2 * e for t, e in zip(total, expected, strict=True)]
+        expected = [15.0 - total[0], expected[1] - total[1]]
+    assert sums is not None
+    assert (weight.tolist(), sums.tolist()) == (expected, total)

@@ -1,6 +1,7 @@
-"""`python -m test.fuzz [programs|actions|jit] --count 1000 --seed 0 --device PYTHON`
+"""`python -m test.fuzz [programs|floats|actions|expressions|jit] --count 1000 --seed 0`
 
-Random programs against NumPy, random actions on random kernels against the plain kernel, or random
+Random programs against NumPy (exact ones, or ones of floats within a bound), random actions on
+random kernels against the plain kernel, random index expressions against what they mean, or random
 functions under TinyJit against the same functions without it. What differs is shrunk and printed as
 code, with who is to blame.
 """
@@ -9,88 +10,134 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
-from test.fuzz import jit
-from test.fuzz.actions import check_seed
+from test.fuzz import actions, expressions, floats, jit, programs
 from test.fuzz.culprit import find_culprit
-from test.fuzz.programs import Generator, Program, difference, run_weft, shrink
+from test.fuzz.programs import Program, run_weft, shrink
 from weft import Context
 
-
-def blame(program: Program, device: str | None) -> str:
-    """Who makes a program go wrong."""
-    return find_culprit(
-        lambda: run_weft(program.statements, device), lambda: difference(program, device) is None
-    )
+# what a seed shows: None, or a report
+Reports = Iterator[str | None]
 
 
-def main() -> int:
-    """Run seeds one after another; print the first failures, shrunk, as code."""
-    parser = argparse.ArgumentParser(prog="python -m test.fuzz", description=__doc__)
-    parser.add_argument(
-        "what", nargs="?", default="programs", choices=("programs", "actions", "jit")
-    )
-    parser.add_argument("--seed", type=int, default=0, help="the first seed")
-    parser.add_argument("--count", type=int, default=200, help="how many programs")
-    parser.add_argument("--length", type=int, default=12, help="statements per program")
-    parser.add_argument("--device", default=None, help="where to run (default: the default device)")
-    parser.add_argument("--large", action="store_true", help="shapes for vectors, tiles, threads")
-    parser.add_argument("--noopt", action="store_true", help="without kernel optimisation")
-    parser.add_argument("--most", type=int, default=5, help="stop after so many failures")
-    args = parser.parse_args()
-    if args.what == "jit":
-        return fuzz_jit(args)
-    failures = 0
-    if args.what == "actions":
-        for seed in range(args.seed, args.seed + args.count):
-            report = check_seed(seed, args.device)
+@dataclass(frozen=True)
+class Kind:
+    """Programs of a kind: how one is made, what is wrong with it, whether it can run at all."""
+
+    make: type[programs.Generator] | type[floats.FloatGenerator]
+    difference: Callable[[Program, str | None], str | None]
+    is_closed: Callable[[Program], bool]
+    units: float  # in the last place that no kernel is blamed for
+
+
+EXACT = Kind(programs.Generator, programs.difference, programs.is_closed, 0)
+ROUNDED = Kind(floats.FloatGenerator, floats.difference, floats.is_closed, floats.UNITS)
+
+
+def fuzz_programs(args: argparse.Namespace, kind: Kind = EXACT) -> Reports:
+    """Random programs, on a device or everywhere, with and without kernel optimisation."""
+    ways = [(args.device, int(args.noopt))]
+    if args.everywhere:
+        ways = [("CPU", 0), ("CPU", 1), ("PYTHON", 0)]
+    for seed in range(args.seed, args.seed + args.count):
+        program = kind.make(seed, args.length, args.large).run()
+        for device, noopt in ways:
+            with Context(NOOPT=noopt):
+                report = program_report(program, device, kind)
             if report is not None:
-                failures += 1
-                print(f"# {report}\n", flush=True)
-                if failures >= args.most:
-                    break
-        print(f"{args.count} sequences of actions from seed {args.seed}: {failures} differ")
-        return 1 if failures else 0
-
-    def fails(program: Program) -> bool:
-        return difference(program, args.device) is not None
-
-    with Context(NOOPT=int(args.noopt)):
-        for seed in range(args.seed, args.seed + args.count):
-            program = Generator(seed, args.length, args.large).run()
-            if not fails(program):
-                continue
-            failures += 1
-            small = shrink(program, fails)
-            print(f"# seed {seed}: {difference(small, args.device)}")
-            print(f"# to blame: {blame(small, args.device)}")
-            print(small.source(), "\n", flush=True)
-            if failures >= args.most:
+                report = f"{report} # on {device or 'the default device'}, NOOPT={noopt}"
                 break
-    print(f"{args.count} programs from seed {args.seed}: {failures} differ")
-    return 1 if failures else 0
+        yield report
 
 
-def fuzz_jit(args: argparse.Namespace) -> int:
-    """The same for functions under TinyJit; programs that plain execution refuses are skipped."""
-    failures = skipped = 0
+def program_report(program: Program, device: str | None, kind: Kind = EXACT) -> str | None:
+    """What differs, who is to blame, and a small program that shows it."""
+
+    def fails(smaller: Program) -> bool:
+        return kind.difference(smaller, device) is not None
+
+    if not fails(program):
+        return None
+    small = shrink(program, fails, kind.is_closed)
+    culprit = find_culprit(
+        lambda: run_weft(small.statements, device),
+        lambda: kind.difference(small, device) is None,
+        kind.units,
+    )
+    found = kind.difference(small, device)
+    return f"seed {program.seed}: {found}\n# to blame: {culprit}\n{small.source()}\n"
+
+
+def fuzz_floats(args: argparse.Namespace) -> Reports:
+    """Random programs of floats that round, within a bound."""
+    return fuzz_programs(args, ROUNDED)
+
+
+def fuzz_actions(args: argparse.Namespace) -> Reports:
+    """Random sequences of actions on random kernels."""
+    for seed in range(args.seed, args.seed + args.count):
+        yield actions.check_seed(seed, args.device)
+
+
+def fuzz_expressions(args: argparse.Namespace) -> Reports:
+    """Random expressions of indices."""
+    for seed in range(args.seed, args.seed + args.count):
+        yield expressions.check_seed(seed)
+
+
+def fuzz_jit(args: argparse.Namespace) -> Reports:
+    """Random functions under TinyJit; those that plain execution refuses are skipped."""
     with Context(NOOPT=int(args.noopt)):
         for seed in range(args.seed, args.seed + args.count):
             program = jit.JitGenerator(seed, args.length).run()
             try:
                 found = jit.difference(program)
             except Exception:
-                skipped += 1
                 continue
             if found is None:
+                yield None
                 continue
-            failures += 1
             small = jit.shrink(program, lambda p: jit.difference(p) is not None)
-            print(f"# seed {seed}: {jit.difference(small)}")
-            print(small.source(), "\n", flush=True)
+            yield f"seed {seed}: {jit.difference(small)}\n{small.source()}\n"
+
+
+KINDS: dict[str, tuple[str, Callable[[argparse.Namespace], Reports]]] = {
+    "programs": ("programs", fuzz_programs),
+    "floats": ("programs of floats", fuzz_floats),
+    "actions": ("sequences of actions", fuzz_actions),
+    "expressions": ("expressions", fuzz_expressions),
+    "jit": ("functions", fuzz_jit),
+}
+
+
+def main() -> int:
+    """Run seeds one after another; print the first failures, shrunk, as code."""
+    parser = argparse.ArgumentParser(prog="python -m test.fuzz", description=__doc__)
+    parser.add_argument("what", nargs="?", default="programs", choices=tuple(KINDS))
+    parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--count", type=int, default=200, help="how many")
+    parser.add_argument("--length", type=int, default=12, help="statements per program")
+    parser.add_argument("--device", default=None, help="where to run (default: the default device)")
+    parser.add_argument("--large", action="store_true", help="shapes for vectors, tiles, threads")
+    parser.add_argument("--noopt", action="store_true", help="without kernel optimisation")
+    parser.add_argument(
+        "--everywhere", action="store_true", help="on CPU, on CPU without optimisation, on PYTHON"
+    )
+    parser.add_argument("--most", type=int, default=5, help="stop after so many failures")
+    args = parser.parse_args()
+    what, fuzz = KINDS[args.what]
+    done = failures = 0
+    for report in fuzz(args):
+        done += 1
+        if report is not None:
+            failures += 1
+            print(f"# {report}\n", flush=True)
             if failures >= args.most:
                 break
-    print(f"{args.count} functions from seed {args.seed}: {failures} differ, {skipped} skipped")
+    skipped = f", {args.count - done} skipped" if args.what == "jit" and failures == 0 else ""
+    print(f"{done} {what} from seed {args.seed}: {failures} differ{skipped}")
     return 1 if failures else 0
 
 

@@ -7,6 +7,7 @@ definition, after each pass, interpreted, and as the device ran it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from test.steps import StepChecker
 from weft.codegen import pipeline
 from weft.codegen.opt.actions import apply_opt
 from weft.device import Buffer, Device
-from weft.dtype import value_of_bits
+from weft.dtype import DType, dtypes, value_of_bits
 from weft.engine import realize
 from weft.engine.check import Checks, Launch, where_text
 from weft.engine.programs import clear_programs
@@ -43,14 +44,17 @@ def forget_everything() -> None:
     clear_simplified()
 
 
-def find_culprit(run: Callable[[], Any], is_right: Callable[[], bool]) -> str:
-    """Who is to blame: `run` computes, `is_right` computes and looks at the result."""
+def find_culprit(run: Callable[[], Any], is_right: Callable[[], bool], units: float = 0.0) -> str:
+    """Who is to blame: `run` computes, `is_right` computes and looks at the result.
+
+    Floats may differ by `units` in the last place of the largest number of a buffer.
+    """
     for search in (_by_spec, _by_step):
         found = search(run)
         if found is not None:
             return found
     with Context(SCACHE=0, CCACHE=0):
-        launches = _launches(run)
+        launches = _launches(run, units)
         for launch in launches:
             found = _blame_launch(launch)
             if found is not None:
@@ -114,6 +118,15 @@ class Recorded:
     before: Memory
     after: Memory
     shared: str | None  # buffers that overlap, one of them written
+    units: float = 0.0  # that floats may be off
+
+    def differ(self, found: Memory, expected: Memory) -> bool:
+        """Whether two contents of memory differ by more than floats may."""
+        params = {u.arg.slot: u for u in self.kernel.toposort() if u.op is Ops.PARAM}
+        return any(
+            _differ(values, expected[slot], params[slot].dtype, self.units)
+            for slot, values in found.items()
+        )
 
 
 @dataclass
@@ -121,6 +134,7 @@ class Recorder(Checks):
     """Stands where the checks of launches stand."""
 
     launches: list[Recorded] = field(default_factory=list)
+    units: float = 0.0
 
     def run(
         self, step: Step, arguments: list[Buffer], values: dict[str, int], launch: Launch
@@ -144,6 +158,7 @@ class Recorder(Checks):
                 before,
                 {slot: after[slot] for slot in outs},
                 _overlap(arguments, outs),
+                self.units,
             )
         )
 
@@ -177,8 +192,8 @@ def numbers_in(buffer: Buffer) -> list[Any]:
 
 
 @contextmanager
-def _recording() -> Iterator[Recorder]:
-    recorder = Recorder()
+def _recording(units: float) -> Iterator[Recorder]:
+    recorder = Recorder(units=units)
     before = realize.active_checks
     realize.active_checks = lambda: recorder
     try:
@@ -187,9 +202,9 @@ def _recording() -> Iterator[Recorder]:
         realize.active_checks = before
 
 
-def _launches(run: Callable[[], Any]) -> list[Recorded]:
+def _launches(run: Callable[[], Any], units: float) -> list[Recorded]:
     forget_everything()
-    with _recording() as recorder:
+    with _recording(units) as recorder:
         run()
     return recorder.launches
 
@@ -200,7 +215,7 @@ def _blame_launch(launch: Recorded) -> str | None:
         expected = _by_definition(launch.kernel, launch)
     except NoMeaning:
         return None
-    if not _differ(launch.after, expected):
+    if not launch.differ(launch.after, expected):
         return None
     kernel = f"kernel {launch.name} of {launch.where}"
     if launch.shared is not None:
@@ -209,12 +224,12 @@ def _blame_launch(launch: Recorded) -> str | None:
     sink = launch.kernel
     for step in pipeline.KERNEL_PASSES:
         changed = step.run(sink, renderer)
-        if _differ(_by_definition(changed, launch), expected):
+        if launch.differ(_by_definition(changed, launch), expected):
             action = _blame_action(sink, changed, launch, expected, renderer.target)
             return f"pass {step.name!r} in {kernel}{action}"
         sink = changed
     found = _interpreted(launch)
-    if _differ(found, expected):
+    if launch.differ(found, expected):
         return f"a pass from expand to linearize in {kernel}"
     return f"the renderer or compiler of {launch.device} in {kernel}"
 
@@ -224,7 +239,7 @@ def _blame_action(sink: UOp, changed: UOp, launch: Recorded, expected: Memory, t
     before = len(sink.arg.applied)
     for opt in changed.arg.applied[before:]:
         sink = apply_opt(sink, opt, target)
-        if _differ(_by_definition(sink, launch), expected):
+        if launch.differ(_by_definition(sink, launch), expected):
             return f", action {opt!r}"
     return ""
 
@@ -255,9 +270,10 @@ def _interpreted(launch: Recorded) -> Memory:
     return {p.arg.slot: [memory[p.arg.slot][i] for i in range(p.arg.size)] for p in program.params}
 
 
-def _differ(found: Memory, expected: Memory) -> bool:
-    return any(
-        not same(x, y)
-        for slot, values in found.items()
-        for x, y in zip(values, expected[slot], strict=False)
-    )
+def _differ(found: list[Any], expected: list[Any], dtype: DType, units: float) -> bool:
+    wrong = [(x, y) for x, y in zip(found, expected, strict=False) if not same(x, y)]
+    if not wrong or dtype.kind != "float" or not units:
+        return bool(wrong)
+    largest = max(abs(y) for y in expected if math.isfinite(y))
+    unit = largest * 2.0 ** -dtypes.finfo(dtype)[1]
+    return any(not abs(x - y) <= units * unit for x, y in wrong)

@@ -335,7 +335,7 @@ PADS = (
         case((2, 6), dim=-1, size=2, step=4),
         case((0, 6), dim=1, size=2, step=2),
     ),
-    move("diag", np.diag, case((7,)), case((1,)), case((0,))),
+    move("diag", np.diag, case((7,)), case((1,)), case((0,)), case((3, 5)), case((0, 2))),
     move(
         "diagonal",
         _diagonal,
@@ -345,6 +345,8 @@ PADS = (
         case((2, 3, 4), dim1=1, dim2=2),
         case((2, 3, 4), offset=1, dim1=-1, dim2=0),
         case((2, 0, 3, 3), dim1=2, dim2=3),
+        case((3, 0)),
+        case((2, 3, 4), offset=5, dim1=1, dim2=2),
     ),
     *[
         move(

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from test.mixin.compare import check, random
-from weft import Tensor, dtypes
+from weft import Tensor, Variable, dtypes
 from weft.errors import DTypeError, IndexingError
 
 DATA = np.arange(60, dtype=np.int32).reshape(3, 4, 5)
@@ -92,6 +92,22 @@ def test_write_last_one_wins() -> None:
     tensor = Tensor.zeros(3, dtype=dtypes.int32)
     tensor[Tensor([1, 1, 0])] = Tensor([5, 6, 7])
     assert tensor.tolist() == [7, 6, 0]
+
+
+def test_a_slice_between_bound_positions_has_a_known_size() -> None:
+    position = Variable("position", 0, 50).bind(7)
+    tensor = Tensor(DATA.reshape(12, 5)).realize()
+    for index, wanted in [
+        (slice(position, position + 1), slice(7, 8)),
+        (slice(position - 2, position + 3, 2), slice(5, 10, 2)),
+    ]:
+        part = tensor[index]
+        assert part.shape == DATA.reshape(12, 5)[wanted].shape
+        check(part, DATA.reshape(12, 5)[wanted])
+    row = tensor[position : position + 1, 1:4]
+    assert row.stack(row * 2).shape == (2, 1, 3)
+    tensor[position : position + 1] = -1
+    check(tensor[7], np.full(5, -1))
 
 
 def test_masks() -> None:

@@ -133,9 +133,7 @@ def test_offline_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_downloads_are_checked_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = {f"{n}.gz": gzip.compress(idx(a), mtime=0) for n, a in mnist_files().items()}
     known = tuple(
-        datasets._Remote(
-            f"https://example.org/{n}", len(d), hashlib.md5(d, usedforsecurity=False).hexdigest()
-        )
+        datasets._Remote(f"https://example.org/{n}", len(d), hashlib.sha256(d).hexdigest())
         for n, d in files.items()
     )
     web = Web(files)
@@ -145,12 +143,29 @@ def test_downloads_are_checked_and_kept(tmp_path: Path, monkeypatch: pytest.Monk
         assert mnist()[0].shape == (6, 1, 28, 28)
         mnist()
         assert len(web.asked) == 4
+        # damage in the cache, of the same length, is repaired by one more download
         kept = next(tmp_path.rglob("t10k-labels*"))
         kept.write_bytes(kept.read_bytes()[:-1] + b"?")
-        with pytest.raises(DataError, match="delete it to download it again"):
-            mnist()
-        kept.unlink()
         assert mnist()[3].shape == (3,)
+        assert len(web.asked) == 5
+        # what comes damaged from the web is refused and not kept
+        kept.unlink()
+        web.files = {**files, kept.name: files[kept.name][:-1] + b"?"}
+        with pytest.raises(DataError, match="SHA-256.*not kept"):
+            mnist()
+        assert not kept.exists()
+        web.files = None
+        with pytest.raises(DataError, match=r"mnist\(path"):
+            mnist()
+    assert [path for path in tmp_path.rglob("*") if path.name.startswith(".tmp")] == []
+
+
+def test_known_files_are_named_completely() -> None:
+    files = (*datasets._MNIST_FILES, *datasets._FASHION_FILES, datasets._CIFAR_FILE)
+    assert len({file.sha256 for file in files}) == len(files)
+    for file in files:
+        assert len(bytes.fromhex(file.sha256)) == 32 and file.size > 1000
+        assert file.url.startswith("http") and file.name.endswith(".gz")
 
 
 # ------------------------------------------------------------ cifar

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from test.nn.against_torch import close, compare, numbers, pair, torch
+from test.nn.against_torch import close, compare, numbers, outputs, pair, torch
 from weft import Tensor, dtypes, nn
 from weft.errors import ArgumentError, DTypeError, ShapeError
 
@@ -60,6 +60,15 @@ ROWS = {
     ),
     "conv2d no batch": both("Conv2d", (2, 6, 5), args=(2, 3, 3)),
     "conv3d": both("Conv3d", (1, 2, 4, 5, 4), args=(2, 3, (2, 3, 2)), padding=1),
+    "conv1d reflect": both(
+        "Conv1d", (2, 3, 9), args=(3, 4, 3), padding=2, padding_mode="reflect", stride=2
+    ),
+    "conv3d replicate": both(
+        "Conv3d", (1, 2, 4, 3, 4), args=(2, 3, 2), padding=(1, 0, 2), padding_mode="replicate"
+    ),
+    "conv3d circular": both(
+        "Conv3d", (1, 2, 4, 3, 4), args=(2, 3, 2), padding=1, padding_mode="circular"
+    ),
     "conv transpose 1d": both("ConvTranspose1d", (2, 3, 5), args=(3, 4, 3, 2, 1, 1)),
     "conv transpose 2d": both("ConvTranspose2d", (2, 4, 4, 3), args=(4, 6, 3), stride=2),
     "conv transpose 2d all": both(
@@ -100,6 +109,16 @@ ROWS = {
         lambda: torch.nn.Embedding(7, 4, padding_idx=-5),
         [np.array([[1, 2, 6], [0, 2, 2]])],
     ),
+    "embedding max norm": Row(
+        lambda: nn.Embedding(7, 4, max_norm=0.9),
+        lambda: torch.nn.Embedding(7, 4, max_norm=0.9),
+        [np.array([[1, 2, 6], [0, 2, 2]])],
+    ),
+    "embedding max norm padding": Row(
+        lambda: nn.Embedding(7, 4, 3, 1.1, 1.0),
+        lambda: torch.nn.Embedding(7, 4, 3, 1.1, 1.0),
+        [np.array([1, 3, 3, 5])],
+    ),
     "rnn cell": both("RNNCell", (3, 4), (3, 5), args=(4, 5)),
     "rnn cell relu": both("RNNCell", (3, 4), args=(4, 5), nonlinearity="relu"),
     "lstm cell alone": both("LSTMCell", (3, 4), args=(4, 5)),
@@ -117,27 +136,36 @@ ROWS = {
         "MultiheadAttention", (2, 5, 8), (2, 6, 8), (2, 6, 8), args=(8, 4), batch_first=True
     ),
     "attention no batch": both("MultiheadAttention", (5, 8), (6, 8), (6, 8), args=(8, 2)),
+    "attention added keys": both(
+        "MultiheadAttention", (5, 2, 8), (6, 2, 8), (6, 2, 8), args=(8, 2, 0.0, True, True, True)
+    ),
     "attention other sizes": both(
         "MultiheadAttention", (5, 2, 8), (6, 2, 3), (6, 2, 4), args=(8, 2), kdim=3, vdim=4
     ),
 }
 
 _CAUSAL = np.triu(np.ones((5, 5), dtype=bool), 1)
+_PADDED = np.array([[False] * 5, [False] * 3 + [True] * 2])
 for name, options in {
     "mask": {"attn_mask": _CAUSAL},
     "float mask": {"attn_mask": np.linspace(-1, 1, 25).reshape(5, 5)},
     "mask of each head": {"attn_mask": np.stack([_CAUSAL] * 4)},
-    "padding": {"key_padding_mask": np.array([[False] * 5, [False] * 3 + [True] * 2])},
-    "both masks": {
-        "attn_mask": _CAUSAL,
-        "key_padding_mask": np.array([[False] * 5, [False] * 3 + [True] * 2]),
-    },
+    "padding": {"key_padding_mask": _PADDED},
+    "both masks": {"attn_mask": _CAUSAL, "key_padding_mask": _PADDED},
     "all weights": {"average_attn_weights": False},
     "no weights": {"need_weights": False, "attn_mask": _CAUSAL},
 }.items():
     shapes = [(2, 5, 8)] * 3
     plain = both("MultiheadAttention", *shapes, args=(8, 2), bias=False, batch_first=True)
     ROWS[f"attention {name}"] = plain._replace(options=options)
+ROWS["attention added keys, masks"] = both(
+    "MultiheadAttention",
+    *[(2, 5, 8)] * 3,
+    args=(8, 2),
+    add_bias_kv=True,
+    add_zero_attn=True,
+    batch_first=True,
+)._replace(options={"attn_mask": _CAUSAL, "key_padding_mask": _PADDED})
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -151,7 +179,7 @@ def test_layer(name: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("name", [name for name in ROWS if "norm" in name])
+@pytest.mark.parametrize("name", [name for name in ROWS if "norm" in name.split()[0]])
 def test_running_statistics(name: str, dtype: str) -> None:
     """After several batches in training, what it remembers and what it then gives."""
     row = ROWS[name]
@@ -168,6 +196,47 @@ def test_running_statistics(name: str, dtype: str) -> None:
             close(tensor, reference.state_dict()[key], key)
     reference.eval()
     compare(layer, reference, row.inputs, dtype)
+
+
+TRAINED = 10
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_trajectory_in_float64(name: str) -> None:
+    """Trained together, step by step: results, parameters and running statistics stay equal."""
+    row = ROWS[name]
+    layer, reference = pair(row.ours, row.theirs, "float64")
+    mine = {k: Tensor(v) if isinstance(v, np.ndarray) else v for k, v in row.options.items()}
+    other = {k: torch.tensor(v) if isinstance(v, np.ndarray) else v for k, v in row.options.items()}
+    state = nn.state.get_state_dict(layer)
+    ours = theirs = None
+    if list(reference.parameters()):
+        ours = nn.optim.SGD(list(state.values()), 0.05, momentum=0.9, weight_decay=0.01)
+        theirs = torch.optim.SGD(reference.parameters(), 0.05, momentum=0.9, weight_decay=0.01)
+    for step in range(TRAINED):
+        inputs = [
+            x + 0.1 * numbers(*x.shape, seed=step) if x.dtype.kind == "f" else x for x in row.inputs
+        ]
+        with Tensor.train():
+            found = outputs(layer(*[Tensor(x) for x in inputs], **mine))
+            wanted = outputs(reference(*[torch.tensor(x) for x in inputs], **other))
+            loss = sum(((a - 0.3) ** 2).mean() for a in found)
+            if ours is None or theirs is None:
+                Tensor.realize(*found, *state.values())
+            else:
+                ours.zero_grad()
+                theirs.zero_grad()
+                loss.backward()
+                sum(((b - 0.3) ** 2).mean() for b in wanted).backward()
+                Tensor.realize(*found, *ours.schedule_step())
+                theirs.step()
+        for number, (a, b) in enumerate(zip(found, wanted, strict=True)):
+            close(a, b, f"result {number} of step {step}")
+    for key, value in reference.state_dict().items():
+        if key == "num_batches_tracked":
+            assert state[key].item() == value.item()
+        else:
+            close(state[key], value, f"{key} in the end")
 
 
 def test_lstm_cell_with_states() -> None:
@@ -298,6 +367,8 @@ def test_sequential_names_as_pytorchs() -> None:
         (lambda: nn.LSTM(3, 4)(Tensor.ones(2, 2, 5)), ShapeError, "3 inputs"),
         (lambda: nn.GRU(3, 4)(Tensor.ones(2, 2, 3), Tensor.ones(1, 4)), ShapeError, "initial"),
         (lambda: nn.RNNCell(3, 4, nonlinearity="gelu"), ArgumentError, "relu"),
+        (lambda: nn.GRU(3, 4, proj_size=2), ArgumentError, "for an LSTM"),
+        (lambda: nn.Embedding(3, 4, max_norm=1.0, norm_type=0.0), ArgumentError, "norm_type"),
         (lambda: nn.MultiheadAttention(5, 2), ArgumentError, "2 heads"),
     ],
 )

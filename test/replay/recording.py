@@ -1,12 +1,13 @@
 """Records every kernel of the corpus: its AST, its linear program and its source, as JSON.
 
 In: the weft that is importable (of any commit), a path. Out: the record at that path. It runs as a
-script of its own, with the corpus loaded by file path, so that today's corpus meets any weft.
+script of its own, with the corpus loaded by file path, so that today's programs meet any weft.
 A program that an old commit cannot run is recorded as its error.
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import re
@@ -63,7 +64,7 @@ def record_program(name: str, program: Callable[[], Any]) -> Record:
 
 def random_programs(count: int) -> dict[str, Callable[[], Any]]:
     """The first random programs of the fuzzer, by seed."""
-    fuzz = load_by_path(HERE.parent / "fuzz" / "programs.py")
+    fuzz = importlib.import_module("test.fuzz.programs")
 
     def runner(seed: int) -> Callable[[], Any]:
         return lambda: fuzz.run_weft(fuzz.Generator(seed, 10).run().statements)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from test.replay import __main__ as command
-from test.replay.compare import compare, load, report
+from test.replay.compare import ROOT, compare, load, record_of, report
 from test.replay.recording import load_by_path, record, record_program, write
 
 
@@ -19,6 +19,19 @@ def test_two_records_of_one_compiler_are_equal() -> None:
     assert len(first) > 8
     assert all(set(parts) == {"kernel", "program", "source"} for parts in first.values())
     assert {name.split("/")[0] for name in first} == set(names)
+
+
+def test_what_was_scheduled_before_changes_no_kernel() -> None:
+    """Stand-ins for run-time indices had numbers of the process: sums came in another order."""
+    first = record(0, ["indexing"])
+    for _ in range(6):
+        assert compare(first, record(0, ["indexing"])).is_equal()
+
+
+def test_a_commit_is_recorded_with_the_programs_of_today(tmp_path: Path) -> None:
+    found = record_of(ROOT, tmp_path, 2)
+    assert {"random 0000", "random 0001", "indexing"} <= {name.split("/")[0] for name in found}
+    assert [name for name in found if name.endswith("error")] == []
 
 
 def test_every_program_of_the_corpus_runs() -> None:

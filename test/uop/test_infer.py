@@ -98,6 +98,14 @@ def test_stage_is_as_long_as_its_ranges() -> None:
     assert UOp(Ops.STAGE, dtypes.float32, (value, *ranges), StageArg(0)).shape == (32,)
 
 
+def test_a_window_at_a_position_known_at_run_time_has_a_known_size() -> None:
+    """Found by seed 73 of the random programs: x[n : n + 2] did not broadcast with x[:2]."""
+    n = UOp.variable("n", 0, 3)
+    for place in (n, n.bind(2)):
+        window = UOp.new_buffer("CPU", 6, dtypes.float32)._mop(Ops.SHRINK, ((place, place + 2),))
+        assert window.shape == (2,) and isinstance(window.shape[0], int)
+
+
 def test_effects_have_no_shape() -> None:
     with pytest.raises(ArgumentError, match="SINK has no value"):
         _ = tensor(2).sink().shape

@@ -7,33 +7,40 @@ has no value of its own (stores, axes) is compared by what whole kernels write, 
 
 from __future__ import annotations
 
+import ast
 import functools
 import importlib
 import pkgutil
 import random
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import weft
+from test import steps
 from test.codegen.opt.kernels import KERNELS
-from test.fuzz.programs import Generator, run_weft
+from test.fuzz.programs import ENVIRONMENT, Generator, run_weft
 from test.reference import Expressions, NoMeaning, run_kernel
 from test.steps import APPROXIMATED, RandomMemory, StepChecker, assignments, compare, leaves_of
 from test.uop.instances import ALL, INTS, Maker, NoInstance, edge_values, instance
+from weft import Tensor
 from weft.codegen.decompose.decompose import RULES as DECOMPOSE
 from weft.dtype import DType, dtypes
 from weft.engine.programs import clear_programs
 from weft.knobs import Context
 from weft.renderer.base import Target
 from weft.renderer.python import PythonRenderer
-from weft.schedule.prepare import prepare
-from weft.uop.args import KernelInfo
+from weft.schedule import prepare as prepare_module
+from weft.schedule.prepare import PrepareContext, prepare
+from weft.uop.args import KernelInfo, ReduceArg
 from weft.uop.matcher import PatternMatcher, Rule
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
+from weft.uop.pattern import UPat
 from weft.uop.rewrite import graph_rewrite
+from weft.uop.rules import fold as fold_module
 from weft.uop.rules.algebra import algebra
 from weft.uop.rules.compare import compare as comparison
 from weft.uop.rules.divmod import divmod as division
@@ -391,6 +398,96 @@ def test_movement_rules_keep_every_element() -> None:
     assert wanted <= names.keys(), f"never matched: {wanted - names.keys()}"
 
 
+def _array(*shape: int, device: str = "CPU") -> UOp:
+    size = int(np.prod(shape))
+    return UOp.new_buffer(device, size, dtypes.int32)._mop(Ops.RESHAPE, shape)
+
+
+def _written_view() -> UOp:
+    """A view of storage, after a part of it was written."""
+    view = _array(3, 4)._mop(Ops.PERMUTE, (1, 0))
+    part = view._mop(Ops.SHRINK, ((1, 2), (0, 3)))
+    store = UOp(Ops.STORE, dtypes.void, (part, UOp.const(dtypes.int32, 7)))
+    return UOp(Ops.AFTER, dtypes.int32, (view, store))
+
+
+def _node(op: Ops, x: UOp, arg: object = None) -> UOp:
+    return UOp(op, x.dtype, (x,), arg)
+
+
+def _reduced(x: UOp, op: Ops, *axes: int) -> UOp:
+    return UOp(Ops.REDUCE_AXIS, x.dtype, (x,), ReduceArg(op, axes))
+
+
+def _ones(*shape: int) -> UOp:
+    one = UOp.const(dtypes.int32, 3)._mop(Ops.RESHAPE, (1,) * len(shape))
+    return one._mop(Ops.EXPAND, shape)
+
+
+def _product() -> UOp:
+    """A matmul, of which each operand is read often."""
+    left = _array(1, 8, 16)._mop(Ops.EXPAND, (8, 8, 16))
+    right = _array(8, 1, 16)._mop(Ops.EXPAND, (8, 8, 16))
+    return _reduced(UOp(Ops.MUL, dtypes.int32, (left, right)), Ops.ADD, 2)
+
+
+# nodes that the rules of the schedule change; thresholds are lowered where they are used
+PREPARED = {
+    "<lambda>": [_node(Ops.DETACH, _array(3))],
+    "drop_idle_copy": [_node(Ops.COPY, _array(3), "CPU"), _node(Ops.COPY, _ones(3), "CPU")],
+    "store_copied": [_node(Ops.COPY, _array(3, 2)._mop(Ops.PERMUTE, (1, 0)), "CPU:1")],
+    "drop_idle_contiguous": [
+        _node(Ops.CONTIGUOUS, _array(3, 2)),
+        _node(Ops.CONTIGUOUS, _node(Ops.COPY, _array(3), "CPU:1")),
+    ],
+    "sink_after": [_written_view()],
+    "reduce_nothing": [
+        _reduced(_array(3, 1), Ops.ADD, 1),
+        _reduced(_array(3, 1, 2), Ops.MAX, 1, 2),
+        *[
+            _reduced(_array(3, 2)._mop(Ops.SHRINK, ((0, 3), (1, 1))), op, 1)
+            for op in (Ops.ADD, Ops.MAX, Ops.MUL)
+        ],
+    ],
+    "reduce_constant": [_reduced(_ones(3, 4), op, 1) for op in (Ops.ADD, Ops.MAX)],
+    "write_long_cat": [UOp(Ops.CAT, dtypes.int32, tuple(_array(2, k + 1) for k in range(9)), 1)],
+    "split_long_reduction": [
+        *[_reduced(_array(2, 1024), op, 1) for op in (Ops.ADD, Ops.MAX, Ops.MUL)],
+        _reduced(_array(1024, 2), Ops.ADD, 0, 1),
+        _product(),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", PREPARED)
+def test_rules_of_the_schedule_keep_every_element(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for threshold in ("LONG_REDUCTION", "LONG_PRODUCT", "PRODUCT_PART", "PRODUCT_REUSE"):
+        monkeypatch.setattr(prepare_module, threshold, 4)
+    monkeypatch.setattr(steps, "ELEMENTS_AT_MOST", 20_000)
+    rules = [rule for rule in OWN_RULES_OF_PREPARE if rule.name == name]
+    assert rules, f"the schedule has no rule {name}"
+    for node in PREPARED[name]:
+        results = [applied(rule, node, PrepareContext(-100, "CPU")) for rule in rules]
+        changed = [result for result in results if result is not None and result is not node]
+        assert changed, f"{name} does not match {node.render()}"
+        for result in changed:
+            found = compare(node, result, random.Random(0))
+            assert found is None, f"{name} is wrong: {found}"
+
+
+OWN_RULES_OF_PREPARE = [
+    rule
+    for rule in prepare.rules
+    if all(rule is not other for other in (*movement.rules, *fold.rules))
+]
+
+
+def test_every_rule_of_the_schedule_has_nodes() -> None:
+    assert {rule.name for rule in OWN_RULES_OF_PREPARE} == set(PREPARED)
+
+
 @pytest.mark.parametrize("first", range(0, 40, 10))
 def test_every_step_on_random_programs(first: int) -> None:
     """From the tensor graph to the program: each replacement of each rewrite keeps the value."""
@@ -464,6 +561,32 @@ def test_whole_kernels_come_to_rest() -> None:
             assert graph_rewrite(simple, sym) is simple, f"{make.__name__} {seed}"
 
 
+def test_tensor_graphs_come_to_rest() -> None:
+    """The rules of the schedule on the graphs of random programs."""
+    for seed in range(25):
+        tensors: dict[str, object] = dict(ENVIRONMENT)
+        for statement in Generator(seed, 10).run().statements:
+            exec(statement.weft, tensors)
+        values = [t.uop for t in tensors.values() if isinstance(t, Tensor)]
+        graph = UOp.sink(*values)
+        simple = graph_rewrite(graph, prepare, ctx=PrepareContext(-100, "CPU"))
+        again = graph_rewrite(simple, prepare, ctx=PrepareContext(-200, "CPU"))
+        assert again is simple, f"seed {seed}"
+
+
+@pytest.mark.parametrize("dtype", [*dtypes.ints, *dtypes.floats], ids=str)
+def test_decompositions_come_to_rest(dtype: DType) -> None:
+    """What is decomposed for a machine that has little holds nothing that would be again."""
+    for seed in range(12):
+        maker = Maker(random.Random(f"{seed} {dtype}"))
+        try:
+            node = maker.value(dtype, 3)
+        except NoInstance:
+            continue
+        plain = graph_rewrite(node, DECOMPOSE, ctx=Plain())
+        assert graph_rewrite(plain, DECOMPOSE, ctx=Plain()) is plain, f"seed {seed}"
+
+
 # ------------------------------------------------------------ completeness
 
 # where each rule set of the package is checked
@@ -480,17 +603,43 @@ CHECKED: dict[str, PatternMatcher] = {
 }
 
 
-def test_every_rule_of_the_package_is_checked_here() -> None:
+def unchecked_rules() -> list[str]:
+    """Rules of the package that are in none of the sets above, with where they are."""
     known = {id(rule) for matcher in CHECKED.values() for rule in matcher.rules}
+    found = []
     for module in pkgutil.walk_packages(weft.__path__, "weft."):
-        if ".runtime." in module.name or ".viz" in module.name or module.name.endswith("__main__"):
+        if module.name.endswith("__main__"):
             continue
         for name, value in vars(importlib.import_module(module.name)).items():
             if isinstance(value, PatternMatcher):
-                missing = [str(rule) for rule in value.rules if id(rule) not in known]
-                assert not missing, (
-                    f"{module.name}.{name} has rules that no test here checks: {missing}"
-                )
+                missing = [rule for rule in value.rules if id(rule) not in known]
+                found += [f"{rule} of {module.name}.{name}" for rule in missing]
+    return found
+
+
+def test_every_rule_of_the_package_is_checked_here() -> None:
+    assert not unchecked_rules()
+
+
+def test_a_rule_set_that_nobody_checks_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    new = PatternMatcher([(UPat.var("x") + UPat.var("x"), lambda x: x * 2)])
+    monkeypatch.setattr(fold_module, "doubles", new, raising=False)
+    (found,) = unchecked_rules()
+    assert found.endswith("weft.uop.rules.fold.doubles")
+
+
+def test_rules_are_made_where_they_are_found() -> None:
+    """A rule set inside a function would be seen by no test: they are constants of modules."""
+    for path in Path(weft.__file__).parent.rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]
+        hidden = [
+            f"{path.name}:{call.lineno}"
+            for function in functions
+            for call in ast.walk(function)
+            if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "PatternMatcher"
+        ]
+        assert path.name == "matcher.py" or not hidden, hidden
 
 
 def test_a_wrong_rule_is_found() -> None:

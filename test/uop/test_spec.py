@@ -173,8 +173,10 @@ def test_legal_kernels() -> None:
         (kernel(SRC.index(R0, R0).load(), R0), "INDEX needs a bool valid"),
         (kernel((SRC + 1.0).index(R0).load(), R0), "INDEX is into memory"),
         (
-            kernel(UOp(Ops.STAGE, f32, (VALUE, UOp.range(x, 1)), StageArg(0)).index(R0).load(), R0),
-            "its RANGEs have constant sizes",
+            kernel(
+                UOp(Ops.STAGE, f32, (VALUE, R1, UOp.range(x, 2)), StageArg(0)).index(R0).load(), R0
+            ),
+            "its RANGEs but the first have constant sizes",
         ),
         (
             kernel(UOp.param(2, dtypes.weakfloat, 4).index(R0).load().cast(f32), R0),

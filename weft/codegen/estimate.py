@@ -58,6 +58,9 @@ def _product(sizes: Iterable[UOp]) -> sint:
     for size in sizes:
         if size.op is Ops.CONST:
             known *= size.arg
+        elif size.ranges:
+            # a loop that ends earlier in some rounds of another one: half of its longest
+            known *= -(-int(size.vmax) // 2)
         else:
             symbolic = size if symbolic is None else symbolic * size
     return known if symbolic is None else symbolic * known

@@ -24,6 +24,8 @@ from weft.codegen.lanes import (
     scale,
     store,
 )
+from weft.codegen.linearize import identity_of
+from weft.codegen.shuffle import LEAST_LOADED, load_apart, load_square, squares, store_square
 from weft.dtype import dtypes
 from weft.errors import CompileError
 from weft.helpers import prod
@@ -35,9 +37,12 @@ Axes = tuple[UOp, ...]
 WRITTEN_OUT = (AxisType.UPCAST, AxisType.UNROLL)
 
 
-def expand(sink: UOp) -> UOp:
-    """The kernel without UPCAST, UNROLL and VECTOR axes, and without axes of size 1."""
-    return _Expansion(sink).run()
+def expand(sink: UOp, in_rows: bool = False) -> UOp:
+    """The kernel without UPCAST, UNROLL and VECTOR axes, and without axes of size 1.
+
+    `in_rows`: the target shuffles lanes for less than it reads or writes them one by one.
+    """
+    return _Expansion(sink, in_rows).run()
 
 
 def _is_written_out(axis: UOp) -> bool:
@@ -53,7 +58,8 @@ def _is_written_out(axis: UOp) -> bool:
 class _Expansion:
     """One walk over a kernel, sources first; `parts[node]` holds its copies in row-major order."""
 
-    def __init__(self, sink: UOp) -> None:
+    def __init__(self, sink: UOp, in_rows: bool) -> None:
+        self.in_rows = in_rows
         self.order = sink.toposort()
         axes = sorted((u for u in self.order if u.op is Ops.RANGE), key=lambda u: u.arg.number)
         self.written = {axis: i for i, axis in enumerate(axes) if _is_written_out(axis)}
@@ -77,8 +83,7 @@ class _Expansion:
             elif node.op is Ops.INDEX:
                 self.places[node] = self._expand_index(node)
             elif node.op is Ops.LOAD:
-                count = self._lanes(node)
-                self.parts[node] = [load(node, place, count) for place in self.places[node.src[0]]]
+                self.parts[node] = list(self._expand_load(node))
             elif node.op is Ops.STORE:
                 self.parts[node] = list(self._expand_store(node))
             elif node.op is Ops.REDUCE:
@@ -173,6 +178,21 @@ class _Expansion:
             for m, i, v in zip(memory, index, valid, strict=True)
         ]
 
+    def _expand_load(self, node: UOp) -> list[UOp]:
+        places, count = self.places[node.src[0]], self._lanes(node)
+        if not self.in_rows or count == 1:
+            return [load(node, place, count) for place in places]
+        loads: list[UOp | None] = [load_apart(node, place, count) for place in places]
+        if loads[0] is None:
+            for group in squares(places, count, LEAST_LOADED):
+                turned = load_square(node, [places[i] for i in group], count)
+                for i, value in zip(group, turned, strict=True):
+                    loads[i] = value
+        return [
+            load(node, place, count) if value is None else value
+            for place, value in zip(places, loads, strict=True)
+        ]
+
     def _expand_store(self, node: UOp) -> list[UOp]:
         place, value = node.src[:2]
         axes = self._axes(place.ranges | value.ranges)
@@ -180,8 +200,16 @@ class _Expansion:
         places = [self.places[place][i] for i in self._picker(axes, self._axes(place.ranges))]
         values = self._pick(value, axes)
         loops = self._loops(node)
-        stores = [store(p, v, count, loops) for p, v in zip(places, values, strict=True)]
-        return [store for store in stores if store is not None]
+        stores: list[UOp | None] = []
+        left = dict.fromkeys(range(len(places)))
+        for group in squares(places, count) if self.in_rows else ():
+            stores += store_square(
+                [places[i] for i in group], [values[i] for i in group], count, loops
+            )
+            for i in group:
+                del left[i]
+        stores += [store(places[i], values[i], count, loops) for i in left]
+        return [each for each in stores if each is not None]
 
     def _loops(self, node: UOp) -> tuple[UOp, ...]:
         """The axes a REDUCE, STAGE or STORE closes that stay loops."""
@@ -193,8 +221,8 @@ class _Expansion:
         """STAGE(value, r, v) -> AFTER(LOCAL, STORE(INDEX(LOCAL, r*4 + lanes), value, r))."""
         value, closed = node.src[0], node.src[1:]
         sizes = [axis.src[0] for axis in closed]
-        if any(size.op is not Ops.CONST for size in sizes):
-            raise CompileError("a STAGE needs fill axes of constant size")
+        if any(size.op is not Ops.CONST for size in sizes[1:]):
+            raise CompileError("a STAGE needs fill axes of constant size, but for the first")
         if any(axis in self.vectors for axis in node.ranges):
             raise CompileError(
                 "a staged value cannot depend on a VECTOR axis that it does not fill"
@@ -203,26 +231,75 @@ class _Expansion:
         own = tuple([axis for axis in closed if axis in self.written])
         own = tuple(sorted(own, key=self.written.__getitem__))
         strides = {axis: prod(s.arg for s in sizes[i + 1 :]) for i, axis in enumerate(closed)}
+        # where the first axis ends earlier, the rest of the memory is not used
+        size = prod(int(s.vmax) for s in sizes)
         for axis in closed:
             if axis not in self.written:
                 offset = add(offset, scale(self.parts[axis][0], strides[axis]))
         offsets = [offset]
         for axis in own:
             stride = strides[axis]
-            size = axis.src[0].arg
-            offsets = [add(at, index_const(stride * i)) for at in offsets for i in range(size)]
+            steps = range(axis.src[0].arg)
+            offsets = [add(at, index_const(stride * i)) for at in offsets for i in steps]
         count = next((axis.src[0].arg for axis in closed if axis in self.vectors), 1)
         loops = self._loops(node)
         free = self._axes(node.ranges)
+        if node.arg.sweep and value.op is Ops.REDUCE and self.vectors.isdisjoint(value.src[1:]):
+            memories = [self._new_local(node, size) for _ in range(_count(free))]
+            return self._expand_sweep(node, memories, offsets, own)
         picked = self._pick(value, free + own)
         results = []
         for first in range(0, len(picked), len(offsets)):
-            memory = self._new_local(node, prod(size.arg for size in sizes))
+            memory = self._new_local(node, size)
             fills = [
                 store(Place(memory, at, None), x, count, loops)
                 for at, x in zip(offsets, picked[first : first + len(offsets)], strict=True)
             ]
             results.append(memory.after(*[fill for fill in fills if fill is not None]))
+        return results
+
+    def _expand_sweep(
+        self, node: UOp, memories: list[UOp], offsets: list[Value], own: Axes
+    ) -> list[UOp]:
+        """STAGE(REDUCE(x, k), r) -> AFTER(m, STORE(m[r], (0 if k < 1 else m[r]) + x, k, r)).
+
+        Products that are written out are added one by one: a product and its sum become one
+        operation. Other terms are added to each other first, which rounds less.
+        """
+        reduce = node.src[0]
+        value = reduce.src[0]
+        terms = self._axes(frozenset(reduce.src[1:]))
+        fill_loops, loops = self._loops(node), self._loops(reduce)
+        count = next((a.src[0].arg for a in node.src[1:] if a in self.vectors), 1)
+        picked = self._pick(value, self._axes(node.ranges) + own + terms)
+        start = identity_of(reduce.arg, reduce.dtype).broadcast(count)
+        # a load that is not valid is a zero: the first round needs nothing in memory
+        is_later: UOp | None = None
+        for axis in loops:
+            moved = index_const(0) < axis
+            is_later = moved if is_later is None else is_later | moved
+        group = _count(terms)
+        results = []
+        for number, memory in enumerate(memories):
+            sums = []
+            for place, at in enumerate(offsets):
+                first = (number * len(offsets) + place) * group
+                total = start
+                if is_later is not None:
+                    total = load(node, Place(memory, at, is_later), count)
+                    if reduce.arg is not Ops.ADD:
+                        lanes = is_later.broadcast(count)
+                        total = UOp(Ops.WHERE, start.dtype, (lanes, total, start))
+                wide = [
+                    materialize(term, count).broadcast(count)
+                    for term in picked[first : first + group]
+                ]
+                if reduce.arg is not Ops.ADD or value.op is not Ops.MUL:
+                    wide = [_combine(reduce.arg, wide)]
+                for term in wide:
+                    total = UOp(reduce.arg, total.dtype, (total, term))
+                sums.append(store(Place(memory, at, None), total, count, (*loops, *fill_loops)))
+            results.append(memory.after(*[each for each in sums if each is not None]))
         return results
 
     def _new_local(self, stage: UOp, size: int) -> UOp:
@@ -245,6 +322,10 @@ class _Expansion:
             terms = [materialize(x, self._lanes(value)) for x in picked[first : first + group]]
             results.append(_reduce_parts(node.arg, terms, loops, vector))
         return results
+
+
+def _count(axes: Axes) -> int:
+    return prod(axis.src[0].arg for axis in axes)
 
 
 def _reduce_parts(op: Ops, terms: list[UOp], loops: tuple[UOp, ...], vector: list[UOp]) -> UOp:

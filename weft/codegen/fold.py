@@ -8,6 +8,7 @@ Invariant: a node tagged "raw" has C semantics and is folded by those, never by 
 
 from __future__ import annotations
 
+from weft.knobs import TRACK_MATCH_STATS
 from weft.uop import evaluate
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
@@ -21,12 +22,19 @@ def fold_node(node: UOp) -> UOp:
     """The node after the rules that apply at its root: `x * 1` is `x`, `2 * 3` is `6`."""
     if node.tag == "raw":
         return _fold_raw(node)
+    rewrite = _rewrite_counted if TRACK_MATCH_STATS.value else symbolic.rewrite
     for _ in range(_STEPS):
-        folded = symbolic.rewrite(node)
+        folded = rewrite(node)
         if folded is None:
             return node
         node = folded
     return node
+
+
+def _rewrite_counted(node: UOp) -> UOp | None:
+    """What the first rule that matches gives; for the table of TRACK_MATCH_STATS."""
+    found: UOp | None = symbolic.rewrite_watched(node, None, None)
+    return found
 
 
 def _fold_raw(node: UOp) -> UOp:

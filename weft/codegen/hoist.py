@@ -23,10 +23,14 @@ _MOST_TERMS = 64
 def hoist_sums(sink: UOp, nest: Nest) -> UOp:
     """The kernel with its index sums in the order of the loops."""
     done: dict[UOp, UOp] = {}
-    for node in sink.toposort():
+    ordered: dict[UOp, UOp] = {}  # several memories are read at one index
+    for node in nest.order:
         src = tuple([done[s] for s in node.src])
         if node.op is Ops.INDEX and src[1].dtype.count == 1 and src[1].op in (Ops.ADD, Ops.MUL):
-            src = (src[0], _order_sum(src[1], nest), *src[2:])
+            total = ordered.get(src[1])
+            if total is None:
+                total = ordered[src[1]] = _order_sum(src[1], nest)
+            src = (src[0], total, *src[2:])
         done[node] = node if src == node.src else node.with_src(src)
     return done[sink]
 
@@ -40,11 +44,13 @@ def _order_sum(total: UOp, nest: Nest) -> UOp:
     constant = terms.pop(None, 0)
     for term in sorted([t for t in terms if t is not None], key=lambda t: nest.loop_of(t).depth):
         if terms[term]:
-            part = term if terms[term] == 1 else term * UOp.const(dtype, terms[term])
-            result = part if result is None else result + part
+            part = term
+            if terms[term] != 1:
+                part = UOp(Ops.MUL, dtype, (term, UOp.const(dtype, terms[term])))
+            result = part if result is None else UOp(Ops.ADD, dtype, (result, part))
     if result is None:
         return UOp.const(dtype, constant)
-    return result + UOp.const(dtype, constant) if constant else result
+    return UOp(Ops.ADD, dtype, (result, UOp.const(dtype, constant))) if constant else result
 
 
 def _flatten(total: UOp) -> dict[UOp | None, int] | None:

@@ -105,11 +105,12 @@ def _fold_lanes(node: UOp, operands: list[UOp], count: int) -> UOp | None:
 def add(x: Value, y: Value) -> Value:
     if isinstance(x, Steps) or isinstance(y, Steps):
         x, y = _as_steps(x), _as_steps(y)
-        return _steps(_plus(x.base, y.base), x.step + y.step)
-    return _plus(x, y)
+        return _steps(plus(x.base, y.base), x.step + y.step)
+    return plus(x, y)
 
 
-def _plus(x: UOp, y: UOp) -> UOp:
+def plus(x: UOp, y: UOp) -> UOp:
+    """The sum of two index expressions."""
     return fold_node(UOp(Ops.ADD, dtypes.weakint, (x, y)))
 
 
@@ -184,7 +185,7 @@ def _compare_steps(node: UOp, left: Steps, right: Steps, count: int) -> Value | 
             return fold_node(node.with_src((left.base, right.base)))
     elif left.step == 0:
         # c < base + lane, where base is a multiple of the unit and c one less than one
-        bound = _plus(left.base, index_const(1))
+        bound = plus(left.base, index_const(1))
         unit = gcd(_common_factor(bound), _common_factor(right.base))
         if 0 <= right.step * (count - 1) < unit:
             return fold_node(node.with_src((left.base, right.base)))
@@ -221,7 +222,7 @@ def load(node: UOp, place: Place, count: int) -> UOp:
     if isinstance(index, Steps) and index.step == 1:
         return UOp(Ops.LOAD, dtype, (memory.index(index.base, valid),))
     if isinstance(index, Steps) and index.step == -1 and (valid is None or valid.dtype.count == 1):
-        first = _plus(index.base, index_const(1 - count))
+        first = plus(index.base, index_const(1 - count))
         forward = UOp(Ops.LOAD, dtype, (memory.index(first, valid),))
         return forward.gep(tuple(reversed(range(count))))
     wide = materialize(index, count).broadcast(count)

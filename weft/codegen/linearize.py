@@ -9,6 +9,7 @@ is computed shortly before its use; a nested loop stands where the first of its 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 from typing import TypeAlias
@@ -22,7 +23,7 @@ from weft.uop.opset import OPSET, Ops
 HEAD = (Ops.PARAM, Ops.VARIABLE, Ops.LOCAL, Ops.CONST)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Update:
     """The step of a reduce inside its loop: the register takes in one more value."""
 
@@ -51,7 +52,9 @@ class _Linearizer:
         self.nest = nest
         self.position = {node: i for i, node in enumerate(sink.toposort())}
         self.block: dict[Item, Loop] = {}  # the loop each item runs in
-        self.after: dict[Item, set[Item]] = {}  # what each item waits for, inside its block
+        # what an item waits for inside its block, but for its own sources there: those have
+        # lower positions anyway
+        self.after: dict[Item, set[Item]] = {}
         self.items: dict[Loop, dict[Item, int]] = {}  # what a block holds, with its position
         self.reduces: dict[Loop, list[UOp]] = {}  # by the outermost loop they open
         self.registers: dict[UOp, UOp] = {}
@@ -69,7 +72,10 @@ class _Linearizer:
             if node not in self.done and node.op not in (Ops.SINK, Ops.RANGE):
                 self._add_node(node)
         for axis, loop in self.nest.loops.items():
-            self._wait_for(loop, axis.src)
+            # a loop stands where its first result does, which may be before its size
+            for size in axis.src:
+                if size in self.block:
+                    self._wait(loop, size)
         self._order_loads_before_stores()
         return [*head, *self._emit()]
 
@@ -109,7 +115,6 @@ class _Linearizer:
 
     def _add_item(self, item: Item, block: Loop, position: int) -> None:
         self.block[item] = block
-        self.after[item] = set()
         self.items.setdefault(block, {})[item] = position
 
     def _need_loops(self, closer: UOp) -> None:
@@ -121,8 +126,12 @@ class _Linearizer:
             loop = loop.parent
 
     def _wait_for(self, item: Item, sources: tuple[UOp, ...]) -> None:
+        blocks = self.block
+        block = blocks[item]
         for source in sources:
-            if source not in self.done and source.op is not Ops.RANGE:
+            # what stands before the first loop, and axes, are in no block
+            other = blocks.get(source)
+            if other is not None and other is not block:
                 self._wait(item, source)
 
     def _wait(self, item: Item, source: Item) -> None:
@@ -134,7 +143,7 @@ class _Linearizer:
             else:
                 source, other = other, _parent(other)
         if item is not source:
-            self.after[item].add(source)
+            self.after.setdefault(item, set()).add(source)
 
     def _order_loads_before_stores(self) -> None:
         """Values are functions of what memory held before the nest, so its loads come first."""
@@ -181,12 +190,17 @@ class _Linearizer:
                 program.extend(self._write(item))
         return program
 
-    def _order(self, items: dict[Item, int]) -> list[Item]:
+    def _order(self, found: Mapping[Item, float]) -> list[Item]:
         """The items of a block, each after what it waits for, else by position."""
-        waiting = {item: len(self.after[item]) for item in items}
+        items = _order_products(found)
+        by_position = sorted(items, key=items.__getitem__)
+        if items is found and self._is_order(by_position):
+            return by_position
+        after = {item: self._all_before(item, items) for item in items}
+        waiting = {item: len(after[item]) for item in items}
         users: dict[Item, list[Item]] = {}
         for item in items:
-            for source in self.after[item]:
+            for source in after[item]:
                 users.setdefault(source, []).append(item)
         numbered = list(items)
         numbers = {item: i for i, item in enumerate(numbered)}
@@ -202,6 +216,28 @@ class _Linearizer:
                     heappush(ready, (items[user], numbers[user]))
         assert len(order) == len(items), "loops wait for each other in a circle"
         return order
+
+    def _is_order(self, items: list[Item]) -> bool:
+        """Whether each item comes after what it waits for, as in most blocks it does."""
+        passed: set[Item] = set()
+        for item in items:
+            if item in self.after and not passed.issuperset(self.after[item]):
+                return False
+            passed.add(item)
+        return True
+
+    def _all_before(self, item: Item, items: Mapping[Item, float]) -> set[Item]:
+        """All that an item waits for in its block, its own sources included."""
+        if isinstance(item, Loop):
+            sources = _axis(item).src
+        elif isinstance(item, Update):
+            sources = item.reduce.src[:1]
+        elif item.op is Ops.REDUCE:
+            # it waits for its loop, which was said when it was added
+            sources = ()
+        else:
+            sources = item.src[:2] if item.op is Ops.STORE else item.src
+        return {*self.after.get(item, ()), *[s for s in sources if s in items]}
 
     def _start(self, loop: Loop) -> list[UOp]:
         """The registers of the reduces that begin here, then the loop itself."""
@@ -241,8 +277,9 @@ class _Linearizer:
             # own tells it from the others
             new = UOp(Ops.BARRIER, dtypes.void, (), len(self.done))
         else:
-            src = node.src[:2] if node.op is Ops.STORE else node.src
-            new = node.with_src(tuple([self.done[s] for s in src]))
+            done = self.done
+            src = tuple([done[s] for s in (node.src[:2] if node.op is Ops.STORE else node.src)])
+            new = node if src == node.src else node.with_src(src)
         self.done[node] = new
         # filling and reading an element of a LOCAL may be the same INDEX, written by the first
         is_new = new not in self.written
@@ -251,6 +288,46 @@ class _Linearizer:
 
 
 _LAST = 1 << 62
+# products from which on their order decides whether registers suffice
+_MANY = 4
+
+
+def _order_products(items: Mapping[Item, float]) -> Mapping[Item, float]:
+    """New positions for the sums of products of a block: what has few values stays in registers.
+
+    a0*b0 a0*b1 a0*b2 a1*b0 a1*b1 a1*b2 -> a0*b0 a1*b0 a0*b1 a1*b1 a0*b2 a1*b2: every b is used up
+    before the next is read, so a0, a1 and one b are in registers instead of all b. Two lines of a
+    tile are what the optimiser counts with.
+    """
+    updates = [item for item in items if isinstance(item, Update)]
+    products = [update.reduce.src[0] for update in updates]
+    if len(updates) < _MANY or any([value.op is not Ops.MUL for value in products]):
+        return items
+    pairs = [[_unspread(source) for source in value.src] for value in products]
+    values = [dict.fromkeys([pair[side] for pair in pairs]) for side in (0, 1)]
+    many = 0 if len(values[0]) > len(values[1]) else 1
+    rank = {value: i for i, value in enumerate(values[many])}
+    numbers = sorted(range(len(updates)), key=lambda i: (rank[pairs[i][many]], i))
+    start = min([items[update] for update in updates])
+    places: dict[Item, float] = {}
+    for place, number in enumerate(numbers):
+        places[updates[number]] = start + place / len(updates)
+    # what they are made of comes right before the first that needs it
+    for item in sorted(items, key=lambda item: -items[item]):
+        if isinstance(item, Loop):
+            continue
+        needed = places.get(item)
+        for source in item.reduce.src[:1] if isinstance(item, Update) else item.src:
+            if needed is not None and source in items and places.get(source, _LAST) > needed:
+                places[source] = needed
+    return {item: places.get(item, position) for item, position in items.items()}
+
+
+def _unspread(value: UOp) -> UOp:
+    """A vector of one value is that value."""
+    if value.op is Ops.VECTORIZE and all([s is value.src[0] for s in value.src]):
+        return value.src[0]
+    return value
 
 
 def _parent(loop: Loop) -> Loop:

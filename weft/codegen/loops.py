@@ -32,7 +32,10 @@ def ranks(order: Iterable[UOp]) -> dict[UOp, int]:
     height: dict[UOp, int] = {}
     found: dict[UOp, int] = {}
     for node in order:
-        below = max([height[s] for s in node.src], default=0)
+        below = 0
+        for s in node.src:
+            if height[s] > below:
+                below = height[s]
         if node.op in CLOSERS and len(node.src) > CLOSES[node.op]:
             found[node] = below
             below += 1

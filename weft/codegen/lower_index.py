@@ -22,11 +22,16 @@ def lower_index(sink: UOp, index_dtype: DType) -> UOp:
     return lowered[sink]
 
 
+# Types are told apart by priority here: lanes have that of their scalar.
+_WEAKINT = dtypes.weakint.priority
+_WEAKFLOAT = dtypes.weakfloat.priority
+
+
 def _lower_node(node: UOp, lowered: dict[UOp, UOp], index_dtype: DType) -> UOp:
     src = tuple([lowered[s] for s in node.src])
-    weak = [s for s in node.src if s.dtype.scalar() is dtypes.weakint]
-    is_weak = node.dtype.scalar() is dtypes.weakint
-    if node.dtype.scalar() is dtypes.weakfloat:
+    weak = [s for s in node.src if s.dtype.priority == _WEAKINT]
+    is_weak = node.dtype.priority == _WEAKINT
+    if node.dtype.priority == _WEAKFLOAT:
         return node.replace(dtype=dtypes.float32.vec(node.dtype.count), src=src)
     if not is_weak and not weak:
         return node if src == node.src else node.with_src(src)
@@ -49,7 +54,7 @@ def _lower_node(node: UOp, lowered: dict[UOp, UOp], index_dtype: DType) -> UOp:
         return src[0] if src[0].dtype is target else UOp(Ops.CAST, target, src, None, node.tag)
     src = tuple(
         [
-            new.cast(width) if old.dtype.scalar() is dtypes.weakint else new
+            new.cast(width) if old.dtype.priority == _WEAKINT else new
             for old, new in zip(node.src, src, strict=True)
         ]
     )

@@ -94,7 +94,11 @@ KERNEL_PASSES = (
 )
 # towards the machine: lanes, machine integers, loops
 PROGRAM_PASSES = (
-    Pass("expand", lambda sink, _: expand(sink), "registers and lanes are explicit"),
+    Pass(
+        "expand",
+        lambda sink, renderer: expand(sink, in_rows=not renderer.target.has_local),
+        "registers and lanes are explicit",
+    ),
     Pass("bind_axes", _for_groups(bind_axes), "what is left to fill is known only now"),
     Pass("add_barriers", _for_groups(add_barriers), "who fills and who reads is known only now"),
     Pass(

@@ -35,7 +35,8 @@ class Nest:
         self.root = Loop(None, None, 0)
         self.loops: dict[UOp, Loop] = {}
         self.of_ranges: dict[frozenset[UOp], Loop] = {frozenset(): self.root}
-        by_rank = ranks(sink.toposort())
+        self.order = sink.toposort()  # sources first
+        by_rank = ranks(self.order)
         self.wanted = list(dict.fromkeys([closer.ranges for closer in by_rank]))
         stores = {s for s in sink.src if s.op is Ops.STORE}
         self._place_stores([s for s in sink.src if s in stores and own_axes(s)])

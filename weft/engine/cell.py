@@ -12,6 +12,8 @@ import itertools
 import weakref
 from typing import ClassVar
 
+from weft.engine.live import LiveSet
+from weft.engine.storage import held_with
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
@@ -31,13 +33,7 @@ class Cell:
     """
 
     __slots__ = ("__weakref__", "_value", "born", "pure", "version")
-    live: ClassVar[weakref.WeakSet[Cell]] = weakref.WeakSet()
-    # Equal expressions are one node, so realizing may give two cells the same memory. That is fine
-    # until one of them is written: it then moves to memory of its own.
-    _owners: ClassVar[weakref.WeakKeyDictionary[UOp, weakref.ref[Cell]]] = (
-        weakref.WeakKeyDictionary()
-    )
-    _shared: ClassVar[weakref.WeakSet[UOp]] = weakref.WeakSet()
+    live: ClassVar[LiveSet[Cell]] = LiveSet()
 
     def __init__(self, value: UOp, pure: bool = False) -> None:
         self.version = 0
@@ -60,17 +56,34 @@ class Cell:
         storage = self.storage
         if storage is None:
             return
-        owner = Cell.owner_of(storage)
-        if owner is None:
-            Cell._owners[storage] = weakref.ref(self)
-        elif owner is not self:
-            Cell._shared.add(storage)
+        held = held_with(storage)
+        for reference in held.cells:
+            if reference() is self:
+                return
+        alive = [reference for reference in held.cells if reference() is not None]
+        held.cells = [*alive, weakref.ref(self)]
+
+    @staticmethod
+    def holders_of(storage: UOp) -> list[Cell]:
+        """The live cells whose memory this BUFFER is, oldest first."""
+        found = [reference() for reference in held_with(storage).cells]
+        return [cell for cell in found if cell is not None and cell.storage is storage]
 
     @staticmethod
     def owner_of(storage: UOp) -> Cell | None:
         """The first live cell whose memory this BUFFER is."""
-        found = Cell._owners.get(storage)
-        return None if found is None else found()
+        found = Cell.holders_of(storage)
+        return found[0] if found else None
+
+    @staticmethod
+    def is_shared(storage: UOp) -> bool:
+        """Whether the memory is that of several live cells: none of them may write in place.
+
+        Equal expressions are one node, so realizing may give two cells the same memory. That is
+        fine until one of them is written while both live: it then moves to memory of its own.
+        """
+        held = held_with(storage)
+        return held.is_shared or (len(held.cells) > 1 and len(Cell.holders_of(storage)) > 1)
 
     def overwrite(self, value: UOp) -> None:
         """A new value in the same storage, seen by every view."""
@@ -91,7 +104,7 @@ class Cell:
     def own_storage(self) -> UOp | None:
         """The BUFFER that holds the value and nobody else's; only that may be written in place."""
         storage = self.storage
-        return None if storage is None or storage in Cell._shared else storage
+        return None if storage is None or Cell.is_shared(storage) else storage
 
     @property
     def is_realized(self) -> bool:

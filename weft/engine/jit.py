@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextvars
 import functools
+import itertools
 import threading
 import types
 import warnings
@@ -22,14 +23,15 @@ from typing import Any, NamedTuple
 from weft.device import Device
 from weft.engine import record
 from weft.engine.check import active_checks
-from weft.engine.jit_arguments import Arguments, Signature
+from weft.engine.jit_arguments import Arguments, Contents, Signature
 from weft.engine.jit_check import Outcome, Snapshot
 from weft.engine.jit_graph import MISS, CapturedGraph
-from weft.engine.jit_names import MISSING, Chain, find_names
+from weft.engine.jit_names import Chain, find_names
 from weft.engine.jit_notes import Mismatch, Run, merge_runs
 from weft.engine.jit_numbers import NumberBook
 from weft.engine.jit_objects import PLAIN, mark_opaque, set_child
 from weft.engine.jit_run import WindowConflict, run_recorded
+from weft.engine.jit_values import Values
 from weft.engine.programs import code_knobs
 from weft.errors import JitError
 from weft.gradient import NO_GRAD
@@ -49,7 +51,6 @@ from weft.knobs import (
     TRANSCENDENTAL,
     VALIDATE,
     WINO,
-    ContextVar,
 )
 from weft.tensor import Tensor
 
@@ -61,8 +62,13 @@ MOST_GRAPHS = 32
 MANY_GRAPHS = 8
 # runs of one kind of call that may differ from the one before until the JIT gives up on it
 PATIENCE = 4
+# kinds of values that names lead to and that are told apart
+MOST_STRUCTURES = 1024
 # calls that differ in one number until that number becomes a parameter of the kernels
 MANY_NUMBERS = 8
+
+
+_numbers = itertools.count()
 
 
 class _Entry:
@@ -95,33 +101,38 @@ class _Entry:
 class _Call:
     """One call taken apart. `numbers` are the numbers as a key knows them, `raw` as they are."""
 
-    __slots__ = (
-        "arguments",
-        "given",
-        "kept",
-        "key",
-        "numbers",
-        "owners",
-        "places",
-        "raw",
-        "roots",
-        "shape",
-    )
+    __slots__ = ("arguments", "given", "key", "numbers", "raw", "roots", "shape", "values")
 
     def __init__(
-        self, arguments: Arguments, shape: tuple[Any, ...], roots: list[Any], owners: list[Any]
+        self, arguments: Arguments, values: Values, shape: tuple[Any, ...], roots: list[Any]
     ) -> None:
-        # the name that a number was found under, None for one among the arguments
-        self.owners = [*[None] * (len(arguments.raw) - len(owners)), *owners]
         self.arguments = arguments
+        self.values = values
         self.shape = shape  # all of the key but the numbers
         self.numbers = arguments.numbers
         self.raw = arguments.raw
-        self.places: list[tuple[Any, Any]] = arguments.places
-        self.kept = arguments.kept
+        if values.raw:
+            self.numbers = [*self.numbers, *values.numbers]
+            self.raw = [*self.raw, *values.raw]
         self.roots = roots
         self.given: dict[int, Any] = {}
         self.key: Any = None
+
+    @property
+    def kept(self) -> list[Any]:
+        """Objects that the key knows by their id."""
+        return [*self.arguments.kept, *self.values.kept]
+
+    @property
+    def places(self) -> list[tuple[Any, Any]]:
+        """Where each number stands: (container, key)."""
+        named = [c.find()[:2] if isinstance(c, Chain) else (c, k) for c, k in self.values.places]
+        return [*self.arguments.places, *named]
+
+    @property
+    def owners(self) -> list[Chain | None]:
+        """The name that each number was found under, None for one among the arguments."""
+        return [*[None] * len(self.arguments.raw), *self.values.owners]
 
     def make_key(self, parameters: frozenset[int] | None) -> None:
         """Numbers that are parameters of kernels are not part of the key."""
@@ -155,7 +166,9 @@ class TinyJit:
         "_plain",
         "_seen",
         "_signature",
+        "_structures",
         "_use_windows",
+        "_values",
         "_version",
         "_warned",
         "captured",
@@ -191,6 +204,8 @@ class TinyJit:
             self._seen: dict[Any, list[tuple[Any, ...]]] = {}
             self._parameters: dict[Any, frozenset[int]] = {}
             self._plain: set[Any] = set()
+            self._values: Values | None = None
+            self._structures: dict[Any, int] = {}  # of what names lead to, numbered
             self._changed: set[Chain] = set()  # names that the function itself gives other values
             self.captured: CapturedGraph | None = None
 
@@ -270,37 +285,17 @@ class TinyJit:
         chains = self._chains
         if chains is None:
             chains = self._chains = find_names(self.function, _inside)
-        structure: list[Any] = []
-        roots: list[Any] = []
-        owners: list[Chain] = []
-        for chain in chains:
-            container, key, value = chain.find()
-            roots.append(value)
-            kind = type(value)
-            if chain.is_written:
-                structure.append(isinstance(value, Tensor))
-            elif kind is int or kind is bool or kind is float:
-                structure.append(kind)
-                arguments.numbers.append(value.hex() if kind is float else value)
-                arguments.raw.append(value)
-                arguments.places.append((container, key))
-                owners.append(chain)
-            elif kind in PLAIN:
-                structure.append((kind, value))
-            elif isinstance(value, Tensor):
-                structure.append("tensor")
-            elif isinstance(value, ContextVar):
-                structure.append(value.value)
-            elif isinstance(value, (list, tuple, dict)):
-                # its own contents are looked at where they are used
-                structure.append(kind)
-            elif value is MISSING:
-                structure.append("missing")
-            else:
-                structure.append(id(value))
-                arguments.kept.append(value)
-        shape = (self._version, Device.DEFAULT, self._knobs_key, arguments.structure, *structure)
-        call = _Call(arguments, shape, roots, owners)
+        roots = [chain.value() for chain in chains]
+        values = self._values
+        if values is None or not values.are_those_of(roots):
+            values = self._values = Values(chains, roots)
+        names = self._structures.get(values.structure)
+        if names is None:
+            if len(self._structures) >= MOST_STRUCTURES:
+                self._structures.clear()
+            names = self._structures[values.structure] = next(_numbers)
+        shape = (self._version, Device.DEFAULT, self._knobs_key, arguments.structure, names)
+        call = _Call(arguments, values, shape, roots)
         call.make_key(self._parameters.get(shape) if self._parameters else None)
         return call
 
@@ -310,6 +305,7 @@ class TinyJit:
         found = find_names(self.function, _inside)
         if found != self._chains:
             self._chains = found
+            self._values = None
             self._version += 1
             call = self._take_apart(args, kwargs)
         entry = self._entries.get(call.key)
@@ -337,6 +333,13 @@ class TinyJit:
             if chain.is_written:
                 continue
             after = chain.find()[2]
+            if chain.is_opened and after is before:
+                inside = [n for n, o in zip(call.numbers, call.owners, strict=True) if o is chain]
+                now = Contents(after)
+                if now.is_watched and now.numbers != inside:
+                    run.leaks = f"it changes {chain}, on which it also depends"
+                    self._changed.add(chain)
+                continue
             if after is not before and (type(before) in PLAIN or type(after) in PLAIN):
                 if not isinstance(before, Tensor) and not isinstance(after, Tensor):
                     run.leaks = f"it changes {chain}, on which it also depends"
@@ -531,8 +534,9 @@ def _numbers_replaced(call: _Call, book: NumberBook) -> Iterator[tuple[Any, ...]
     values = list(call.arguments.values)
     changed = []
     try:
+        places = call.places
         for position, value in call.given.items():
-            container, key = call.places[position]
+            container, key = places[position]
             number = book.given(position, value)
             if container is call.arguments.values:
                 values[key] = number

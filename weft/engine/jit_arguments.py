@@ -28,6 +28,8 @@ from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
 _EMPTY = inspect.Parameter.empty
+# elements of a container that names lead to and that are compared at every call
+MOST_COMPARED = 1000
 # immutable values of these modules, known by equality
 _BY_VALUE = ("decimal", "fractions", "datetime")
 
@@ -105,7 +107,7 @@ class Arguments:
             if not tensor._moves or tensor._cell.pure:
                 continue
             storage = tensor._cell.storage
-            if storage in Cell._shared:
+            if storage is None or Cell.is_shared(storage):
                 continue
             if sum(other._cell.storage is storage for other in self.tensors) == 1:
                 window = window_of(tensor)
@@ -137,6 +139,48 @@ class Arguments:
             if self.variables.setdefault(name, value) != value:
                 odd.append((name, self.variables[name], value))
         return odd
+
+
+class Contents:
+    """Numbers, strings and objects in a container that a function looks into; tensors are found
+    anew.
+
+    Where there are very many, comparing them at every call would cost more than it is worth.
+    """
+
+    __slots__ = ("is_watched", "kept", "numbers", "places", "raw", "structure")
+
+    def __init__(self, container: Any) -> None:
+        self.numbers: list[Any] = []
+        self.raw: list[Any] = []
+        self.places: list[tuple[Any, Any]] = []
+        self.kept: list[Any] = []  # objects known by their id
+        self.is_watched = True
+        structure: list[Any] = []
+        pending = [container]
+        count = 0
+        while pending:
+            part = pending.pop()
+            count += len(part)
+            if count > MOST_COMPARED:
+                self.numbers, self.raw, self.places, self.kept = [], [], [], []
+                self.is_watched = False
+                break
+            for key, value in part.items() if isinstance(part, dict) else enumerate(part):
+                kind = type(value)
+                if kind is int or kind is bool or kind is float:
+                    structure.append((count, key if type(key) in PLAIN else id(key), kind))
+                    self.numbers.append(value.hex() if kind is float else value)
+                    self.raw.append(value)
+                    self.places.append((part, key))
+                elif kind is str or kind is bytes or kind is complex:
+                    structure.append((count, key if type(key) in PLAIN else id(key), value))
+                elif isinstance(value, (list, tuple, dict)):
+                    pending.append(value)
+                elif kind not in PLAIN and not isinstance(value, Tensor):
+                    structure.append((count, key if type(key) in PLAIN else id(key), id(value)))
+                    self.kept.append(value)
+        self.structure = tuple(structure) if self.is_watched else None
 
 
 def _flatten(values: tuple[Any, ...], into: Arguments) -> list[Any]:
@@ -225,14 +269,21 @@ def _digest(contents: bytes) -> bytes:
     return hashlib.blake2b(contents, digest_size=16).digest()
 
 
+class _Bound:
+    """Marks values that were put in order by name."""
+
+
+_BOUND = _Bound()
+
+
 class Signature:
     """Puts arguments in the order of a function's parameters, defaults filled in."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.names: tuple[str, ...] | None = None
         self.defaults: tuple[Any, ...] = ()
-        self.required = 0
         self.positional = 0
+        self.least: int | None = None  # how many there are at least before the rest
         try:
             self.signature: inspect.Signature | None = inspect.signature(function)
         except (TypeError, ValueError):
@@ -244,6 +295,13 @@ class Signature:
             self.names = tuple(p.name for p in parameters)
             self.defaults = tuple(p.default for p in parameters)
             self.positional = sum(p.kind is simple[0] for p in parameters)
+        kinds = [p.kind for p in parameters]
+        if kinds and kinds[-1] is inspect.Parameter.VAR_KEYWORD:
+            kinds.pop()
+        # f(a, b, *rest): without keywords, what is given is what there is
+        takes_rest = bool(kinds) and kinds[-1] is inspect.Parameter.VAR_POSITIONAL
+        is_plain = takes_rest and all(kind is simple[0] for kind in kinds[:-1])
+        self.least = len(kinds) - 1 if is_plain else None
 
     def order(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """The values of all parameters; TypeError if the call does not fit."""
@@ -264,11 +322,15 @@ class Signature:
             else:
                 if used == len(kwargs):
                     return tuple(values)
+        if self.least is not None and not kwargs and len(args) >= self.least:
+            return args
         if self.signature is None:
             return (*args, *[item for name in sorted(kwargs) for item in (name, kwargs[name])])
         bound = self.signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        return tuple(bound.arguments.values())
+        ordered = tuple(bound.arguments.values())
+        # not to be taken for a call that is given a tuple and a dict
+        return ordered if self.least is None else (*ordered, _BOUND)
 
     def call(self, function: Callable[..., Any], values: tuple[Any, ...]) -> Any:
         """The function with ordered values."""

@@ -24,7 +24,7 @@ from weft.engine.jit_objects import child_of, remove_child, set_child
 from weft.engine.jit_templates import Instances, Label, Source, Template
 from weft.engine.jit_tensors import bind_again, describe
 from weft.engine.known import forget, forget_readers
-from weft.engine.storage import buffers
+from weft.engine.storage import buffer_of
 from weft.mixin.rand import RandMixin
 from weft.tensor import Tensor
 from weft.uop.node import UOp
@@ -51,6 +51,12 @@ class CapturedGraph:
         self._watched: Any = None
         self._settle_state()
         self._is_plain = self._depends_on_arguments_only()
+        self._conditions = [
+            (condition, {v.arg.name: named[v.arg.name] for v in condition.variables})
+            for execution in run.executions
+            for named in [dict(zip(execution.names, execution.values, strict=True))]
+            for condition in execution.prepared.conditions
+        ]
 
     def __repr__(self) -> str:
         return f"<CapturedGraph of {len(self)} kernels>"
@@ -238,6 +244,11 @@ class CapturedGraph:
         for name, value in call.variables.items():
             if value != self.run.variables.get(name) and name not in self.varied:
                 return MISS
+        for condition, sources in self._conditions:
+            bound = {name: self._value(source, call, []) for name, source in sources.items()}
+            if not condition.holds(bound):
+                # running the function says what is wrong
+                return MISS
         if self.run.numbers:
             values = evaluate(self.run.numbers, given or {})
             if values is None:
@@ -261,7 +272,7 @@ class CapturedGraph:
             return MISS
         written = [storages[label] for label in self._written_labels]
         written += self._written_outside
-        if any(node in Cell._shared for node in written):
+        if any(Cell.is_shared(node) for node in written):
             # since it was captured somebody else got the same memory: writing moves away from it
             return MISS
         if written:
@@ -365,7 +376,7 @@ class CapturedGraph:
             is_argument = label.kind == "argument"
             storage = call.descriptions[index].storage if is_argument else storages[label]
             assert storage is not None
-            buffer = buffers[storage]
+            buffer = buffer_of(storage)
             if is_argument and index in call.windows:
                 window = call.windows[index]
                 start = window.start * place.dtype.itemsize

@@ -22,7 +22,7 @@ from weft.engine.jit_notes import Role, Run
 from weft.engine.jit_templates import Label, Source
 from weft.engine.memory import ALIGNMENT, plan_memory
 from weft.engine.schedule import Memory, Step
-from weft.engine.storage import buffer_of, buffers
+from weft.engine.storage import buffer_of, node_of
 from weft.helpers import GlobalCounters, round_up
 from weft.knobs import DEBUG, JIT, NO_MEMORY_PLANNER
 from weft.uop.node import UOp
@@ -120,7 +120,7 @@ class Launches:
 
     def _number_memory(self, run: Run) -> None:
         """All executions' memories in one numbering."""
-        for number, (prepared, _, roles, facts, values) in enumerate(run.executions):
+        for number, (prepared, _, roles, facts, values, names) in enumerate(run.executions):
             local: dict[int, int] = {}
             for position, role in enumerate(roles):
                 local[position] = self.place_of(role, facts[position])
@@ -128,7 +128,7 @@ class Launches:
                 local[position] = self._made(number, position, memory)
             for position in prepared.overwritten:
                 self.written.setdefault(local[position])
-            named = {source.name: source for source in values}
+            named = dict(zip(names, values, strict=True))
             for step in prepared.steps:
                 arguments = tuple((local[m], offset, size) for m, offset, size in step.arguments)
                 self.steps.append(
@@ -281,8 +281,8 @@ class Launches:
                 words[place.word] = buffer.address
         fresh: Fresh = {}
         for place in self._fresh:
-            node = UOp.new_buffer(place.device, place.size, place.dtype)
-            buffer = buffers[node] = Buffer(place.device, place.size, place.dtype).allocate()
+            buffer = Buffer(place.device, place.size, place.dtype).allocate()
+            node = node_of(buffer)
             if place.contents is not None:
                 buffer.copyin(place.contents)
             fresh[place.word] = (node, buffer)

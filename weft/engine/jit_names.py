@@ -32,6 +32,11 @@ _LOADS_PAIR = frozenset(
     "LOAD_FAST_LOAD_FAST LOAD_FAST_BORROW_LOAD_FAST_BORROW STORE_FAST_LOAD_FAST".split()
 )
 _ATTRIBUTES = frozenset("LOAD_ATTR LOAD_METHOD".split())
+_BINDS = frozenset("STORE_FAST STORE_ATTR STORE_GLOBAL STORE_DEREF POP_TOP".split())
+# methods of containers that tell what is inside
+_READING = frozenset("copy count get index items keys values".split())
+# Py_TPFLAGS_HEAPTYPE: of every class that a `class` statement made
+_WRITTEN_IN_PYTHON = 1 << 9
 _FOREIGN = frozenset(sys.stdlib_module_names) | {"numpy", "torch", "scipy", "weft"}
 # parts of weft that are written like a user's program
 _FAMILIAR = ("weft.nn", "weft.apps")
@@ -46,6 +51,7 @@ class Chain:
     name: str | None  # a key of `root`, a module's dictionary; None: `root` itself
     attributes: tuple[str, ...] = ()
     is_written: bool = False  # only written: what matters is whether there is a tensor
+    is_opened: bool = False  # a container that is looked into, not only added to
 
     def __str__(self) -> str:
         first = self.name
@@ -75,6 +81,25 @@ class Chain:
             except AttributeError:
                 return container, key, MISSING
         return container, key, value
+
+    def value(self) -> Any:
+        """What is there now, asked at every call."""
+        root = self.root
+        if self.name is not None:
+            value = root.get(self.name, MISSING)
+        elif type(root) is types.CellType:
+            try:
+                value = root.cell_contents
+            except ValueError:
+                return MISSING
+        else:
+            value = root
+        for attribute in self.attributes:
+            try:
+                value = getattr(value, attribute)
+            except AttributeError:
+                return MISSING
+        return value
 
     def then(self, attribute: str) -> Chain:
         """The chain of an attribute of this."""
@@ -212,22 +237,24 @@ class _Finder:
             following = steps[after : after + 3]
             if following and following[0].opname == "STORE_ATTR":
                 self.add_written(base, [*attributes, following[0].argval])
-            chain = self.follow(base, attributes)
+            chain = self.follow(base, attributes, _is_opened(steps, after))
             if chain is None or not following:
                 continue
             if following[0].opname == "STORE_FAST" and stored.count(following[0].argval) == 1:
                 local[following[0].argval] = chain
             if [s.opname for s in following] == ["GET_ITER", "FOR_ITER", "STORE_FAST"]:
                 elements[following[2].argval] = chain
+            self.add_subscript(steps, after, chain, elements, stored)
         for constant in code.co_consts:
             if isinstance(constant, types.CodeType):
                 known = {n: cells[n] for n in constant.co_freevars if n in cells}
                 self.scan(constant, names, known, {})
 
-    def follow(self, base: Chain, attributes: list[str]) -> Chain | None:
+    def follow(self, base: Chain, attributes: list[str], is_opened: bool = False) -> Chain | None:
         """Adds the chain as far as it can be followed without running code; None: it ends."""
         chain = base
         _, _, value = base.find()
+        parent: Any = None
         for attribute in attributes:
             if value is MISSING or _is_tensor(value):
                 break
@@ -240,14 +267,19 @@ class _Finder:
                     self.add_callable(found, object_chain(value))
             if kind != "plain":
                 if not _is_scenery(value):
-                    self.chains.setdefault(chain)
+                    self.add_chain(chain, value, attribute in _READING)
                 return None
-            chain, value = chain.then(attribute), found
-        if not _is_scenery(value):
-            self.chains.setdefault(chain)
+            chain, parent, value = chain.then(attribute), value, found
+        if not _is_scenery(value) or _is_variable(chain, parent, value):
+            self.add_chain(chain, value, is_opened)
         if value is not MISSING and not _is_tensor(value):
             self.add_callable(value, None)
         return chain
+
+    def add_chain(self, chain: Chain, value: Any, is_opened: bool) -> None:
+        """What the function depends on; of a container that it looks into, also what is inside."""
+        is_opened = is_opened and isinstance(value, (list, tuple, dict))
+        self.chains.setdefault(replace(chain, is_opened=True) if is_opened else chain)
 
     def add_written(self, base: Chain, attributes: list[str]) -> None:
         """A place that is assigned to."""
@@ -262,15 +294,38 @@ class _Finder:
                 return
         self.chains.setdefault(replace(chain, is_written=True))
 
+    def add_subscript(
+        self,
+        steps: list[dis.Instruction],
+        position: int,
+        chain: Chain,
+        elements: dict[str, Chain],
+        stored: list[str],
+    ) -> None:
+        """`chain[...]`: what is called of an element, or the name that it gets."""
+        end = _subscript_end(steps, position)
+        if end is None:
+            return
+        attributes = []
+        while end < len(steps) and steps[end].opname in _ATTRIBUTES:
+            attributes.append(steps[end].argval)
+            end += 1
+        if not attributes and end < len(steps) and steps[end].opname == "STORE_FAST":
+            if stored.count(steps[end].argval) == 1:
+                elements[steps[end].argval] = chain
+            return
+        self.add_elements(chain, attributes)
+
     def add_elements(self, chain: Chain, attributes: list[str]) -> None:
-        """The loop variable over a container: what is called of each element."""
+        """Elements of a container: what is called of each."""
         _, _, value = chain.find()
         if isinstance(value, dict):
             value = list(value.values())
         if not isinstance(value, (list, tuple)) or len(value) > 1000:
             return
         for element in value:
-            if type(element).__module__ == "builtins" or _is_tensor(element):
+            # what is written in C has no Python to look into
+            if not type(element).__flags__ & _WRITTEN_IN_PYTHON or _is_tensor(element):
                 continue
             self.follow(object_chain(element), attributes)
 
@@ -295,6 +350,30 @@ def _base(
     return None
 
 
+def _subscript_end(steps: list[dis.Instruction], position: int) -> int | None:
+    """Where a read `[...]` of what was just loaded ends; None if there is none."""
+    for end, step in enumerate(steps[position : position + 6], position):
+        if step.opname == "BINARY_SUBSCR" or (step.opname == "BINARY_OP" and step.argrepr == "[]"):
+            return end + 1
+        if not step.opname.startswith(("LOAD_", "BINARY_OP")):
+            return None
+    return None
+
+
+def _is_opened(steps: list[dis.Instruction], position: int) -> bool:
+    """Whether what was just loaded is read (`x[0]`, `for y in x`, `f(x)`), not bound or set."""
+    if position >= len(steps):
+        return False
+    if steps[position].opname in _BINDS:
+        return False
+    for step in steps[position : position + 6]:
+        if step.opname in ("STORE_SUBSCR", "DELETE_SUBSCR"):
+            return False
+        if not step.opname.startswith("LOAD_"):
+            break
+    return True
+
+
 def _is_counter(steps: list[dis.Instruction], position: int, variable: Any) -> bool:
     """`calls += 1` only counts: as long as nothing else reads it, no result depends on it."""
     following = steps[position + 1 : position + 4]
@@ -306,6 +385,24 @@ def _is_counter(steps: list[dis.Instruction], position: int, variable: Any) -> b
 
 def _is_tensor(value: Any) -> bool:
     return hasattr(type(value), "_cell") and hasattr(type(value), "uop")
+
+
+def _is_variable(chain: Chain, parent: Any, value: Any) -> bool:
+    """Whether a class or a library's function is in a place that may hold another one tomorrow.
+
+    `activation = Tensor.relu` and `self.norm = LayerNorm` are such places; `math.sqrt`, methods of
+    classes and what weft's own modules import are not.
+    """
+    if isinstance(value, types.ModuleType):
+        return False
+    if chain.attributes:
+        inside = getattr(parent, "__dict__", None)
+        name = chain.attributes[-1]
+        is_object = not isinstance(parent, (type, types.ModuleType))
+        return is_object and type(inside) is dict and inside.get(name) is value
+    if isinstance(chain.root, dict):
+        return not str(chain.root.get("__name__", "")).startswith("weft.")
+    return True
 
 
 def _is_scenery(value: Any) -> bool:

@@ -30,7 +30,8 @@ class Execution(NamedTuple):
     key: tuple[Any, ...]
     roles: tuple[Role, ...]
     facts: tuple[tuple[Any, int, str], ...]  # dtype, size, device of each
-    values: Template
+    values: Template  # where the values of variables come from
+    names: tuple[str, ...]  # and what kernels call those variables
 
 
 @dataclass

@@ -37,7 +37,7 @@ from weft.engine.jit_objects import (
 from weft.engine.jit_templates import Label, Source, Template, TemplateMaker
 from weft.engine.jit_tensors import StandIn, describe, free_of
 from weft.engine.schedule import Prepared, Request
-from weft.engine.storage import buffer_of, buffers
+from weft.engine.storage import buffer_of, memory_of
 from weft.errors import JitError
 from weft.schedule.place import storage_of
 from weft.tensor import Tensor
@@ -220,9 +220,12 @@ class Recording:
         """Note which memory a schedule will run over."""
         roles = tuple([self.role_of(node) for node in request.inputs])
         self._refuse_aliases([request.inputs[n] for n in prepared.overwritten], request.inputs)
-        values = self.classify(request.values)
+        given = {request.names[name]: value for name, value in request.values.items()}
+        values = self.classify(given)
+        known_as = {original: name for name, original in request.names.items()}
+        names = tuple([known_as[source.name] for source in values])
         facts = tuple([(n.dtype, n.arg.size, n.arg.device) for n in request.inputs])
-        self.run.executions.append(Execution(prepared, request.key, roles, facts, values))
+        self.run.executions.append(Execution(prepared, request.key, roles, facts, values, names))
 
     def after_execute(self, nodes: dict[int, UOp]) -> None:
         """Note which memory came out."""
@@ -259,7 +262,7 @@ class Recording:
         if found is not None:
             return found
         if node.arg.number > self.marker:
-            memory = buffers.get(node)
+            memory = memory_of(node)
             facts = (node.dtype, node.arg.size, node.arg.device)
             self.fresh += 1
             if memory is not None and memory.is_allocated():
@@ -501,9 +504,14 @@ class Recording:
         for cell in cells:
             if id(cell) in self.stand_ins:
                 continue
-            storage = cell.storage
-            if storage is not None and storage in self.by_node:
-                cell.value = self.by_node[storage][0].original_of(cell.value)
+            cell.value = self._original_of(cell.value)
+
+    def _original_of(self, value: UOp) -> UOp:
+        """A value in the memory of a stand-in, as one in the storage that it stands for."""
+        storage = _storage(value)
+        if storage is None or storage not in self.by_node:
+            return value
+        return self.by_node[storage][0].original_of(value)
 
     def abandon(self) -> None:
         """After an error: writes that were written down happen, as they would have."""
@@ -523,7 +531,7 @@ class Recording:
                 if cell.storage is stand_in.node or not cell.is_realized:
                     original.version += cell.version
                 else:
-                    original.overwrite(cell.value)
+                    original.overwrite(self._original_of(cell.value))
         for label, tensor in self.tensors:
             current = self.stand_ins.get(id(tensor._cell))
             if current is not None:

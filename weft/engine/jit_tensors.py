@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from weft.engine.cell import Cell
-from weft.engine.storage import buffer_of, node_of
+from weft.engine.storage import buffer_of, held_with, node_of
 from weft.helpers import prod
 from weft.tensor import Tensor
 from weft.uop.node import UOp
@@ -107,7 +107,7 @@ def describe(tensor: Tensor, window: Window | None = None) -> Description:
         variables = {**variables, **more} if more else variables
     else:
         free = ()
-    shared = storage in Cell._shared
+    shared = Cell.is_shared(storage)
     structure = (
         storage.dtype,
         storage.arg.device,
@@ -208,8 +208,8 @@ class StandIn:
             if window.shape != value.shape:
                 value = value._mop(Ops.RESHAPE, window.shape)
         self.cell = Cell(value)
-        if storage in Cell._shared:
-            Cell._shared.add(self.node)
+        if Cell.is_shared(storage):
+            held_with(self.node).is_shared = True
 
     def original_of(self, value: UOp) -> UOp:
         """A value over the stand-in as one over the storage itself."""

@@ -2,7 +2,7 @@
 
 What comes in: a kernel's content, the device's renderer and compiler. What goes out: the compiled
 bytes and what a launch needs to know, or None. Where it sits: under programs, over the disk
-cache, which is private, atomic and checksummed.
+cache, which is private, atomic, checksummed and bounded.
 The one invariant: the key holds everything that decides the bytes: the kernel, the target, the
 compiler, the knobs, and weft's own code.
 """
@@ -13,38 +13,37 @@ import functools
 import hashlib
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from weft.device import ProgramFacts
+from weft.errors import WeftError
 from weft.helpers import diskcache_get, diskcache_put
 from weft.knobs import CCACHE, DEBUG, SPEC
+from weft.uop.node import UOp
+from weft.uop.reproduce import graph_rows, parse_rows
 
 _TABLE = "kernels"
-
-
-@dataclass(frozen=True)
-class Kept:
-    """What a launch needs besides the bytes."""
-
-    name: str
-    threads_n: int
-    buffer_count: int
-    variables: tuple[str, ...]
-    ops: int
-    mem: int
+# Parts of weft that decide nothing about a kernel: they use the compiler or look at it.
+_USERS = frozenset({"__pycache__", "apps", "commands", "nn", "viz"})
 
 
 @functools.cache
 def _own_code() -> str:
     """A fingerprint of this installation: another version, or an edited file, is another key."""
-    package = Path(__file__).parent.parent
     digest = hashlib.sha256()
-    for folder, _, names in sorted(os.walk(package)):
-        for name in sorted(names):
-            if name.endswith(".py"):
-                found = os.stat(os.path.join(folder, name))
-                digest.update(f"{folder}/{name}:{found.st_size}:{found.st_mtime_ns};".encode())
+    folders = [str(Path(__file__).parent.parent)]
+    while folders:
+        folder = folders.pop()
+        with os.scandir(folder) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+        for entry in entries:
+            if entry.name.endswith(".py"):
+                facts = entry.stat()
+                digest.update(f"{entry.path}:{facts.st_size}:{facts.st_mtime_ns};".encode())
+            elif entry.name not in _USERS and entry.is_dir():
+                folders.append(entry.path)
     return digest.hexdigest()
 
 
@@ -56,21 +55,35 @@ def key_of(kernel_key: bytes, renderer: Any, compiler: Any, knobs: tuple[Any, ..
     return hashlib.sha256(repr((parts, knobs, _own_code())).encode()).hexdigest()
 
 
-def load(key: str | None) -> tuple[Kept, bytes] | None:
+def load(key: str | None) -> tuple[ProgramFacts, bytes] | None:
     """What was kept under the key."""
     entry = None if key is None else diskcache_get(_TABLE, key)
     if not isinstance(entry, bytes):
         return None
     head, _, library = entry.partition(b"\n")
     try:
-        fields = json.loads(head)
-        fields["variables"] = tuple(fields["variables"])
-        return Kept(**fields), library
-    except (ValueError, TypeError, KeyError):
+        found = {name: _decode(value) for name, value in json.loads(head).items()}
+        return ProgramFacts(**found), library
+    except (ValueError, TypeError, AttributeError, KeyError, WeftError):
+        # whole, but not of our making
         return None
 
 
-def keep(key: str | None, kept: Kept, library: bytes) -> None:
-    """Keep a compiled kernel, unless its costs depend on variables: that needs no format."""
-    if key is not None and isinstance(kept.ops, int) and isinstance(kept.mem, int):
-        diskcache_put(_TABLE, key, json.dumps(asdict(kept)).encode() + b"\n" + library)
+def keep(key: str | None, facts: ProgramFacts, library: bytes) -> None:
+    """Keep a compiled kernel."""
+    if key is not None:
+        head = {field.name: _encode(getattr(facts, field.name)) for field in fields(facts)}
+        diskcache_put(_TABLE, key, json.dumps(head).encode() + b"\n" + library)
+
+
+def _encode(value: Any) -> Any:
+    """A fact as JSON; an expression of the variables is the text of its graph."""
+    if isinstance(value, tuple):
+        return [_encode(part) for part in value]
+    return {"graph": graph_rows(value)} if isinstance(value, UOp) else value
+
+
+def _decode(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple([_decode(part) for part in value])
+    return parse_rows(value["graph"]) if isinstance(value, dict) else value

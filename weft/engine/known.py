@@ -15,43 +15,64 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from weft.engine.cell import Cell, now
+from weft.engine.live import LiveSet
+from weft.engine.storage import held_with
 from weft.uop.node import UOp
+from weft.uop.opset import Ops
 
 
 class Entry(NamedTuple):
-    """Where a value is, and since when."""
+    """Where a value is, and since when; kept with the node of the expression."""
 
     storage: UOp
     since: float
 
 
-_values: weakref.WeakKeyDictionary[UOp, Entry] = weakref.WeakKeyDictionary()
-_kept_in: weakref.WeakKeyDictionary[UOp, weakref.WeakSet[UOp]] = weakref.WeakKeyDictionary()
+_known: LiveSet[UOp] = LiveSet()
+
+
+def _entry(expression: UOp) -> Entry | None:
+    held = expression.held
+    return held if type(held) is Entry else None
 
 
 def remember(expression: UOp, view: UOp, storage: UOp, always: bool = False) -> None:
     """`expression` is found in `view` of `storage`; `always`: for newer graphs as well."""
-    _values[expression] = Entry(view, float("inf") if always else now())
-    _kept_in.setdefault(storage, weakref.WeakSet()).add(expression)
+    if _entry(expression) is None:
+        _known.add(expression)
+    expression.held = Entry(view, float("inf") if always else now())
+    held_with(storage).expressions.append(weakref.ref(expression))
 
 
 def storage_behind(expression: UOp) -> UOp | None:
     """Where the value of an expression was stored, if it was and still is."""
-    entry = _values.get(expression)
+    entry = _entry(expression)
     return None if entry is None else entry.storage
 
 
 def forget(storage: UOp) -> None:
     """The storage was overwritten."""
-    for expression in list(_kept_in.pop(storage, ())):
-        _values.pop(expression, None)
+    held = held_with(storage)
+    found, held.expressions = held.expressions, []
+    for reference in found:
+        expression = reference()
+        if expression is not None:
+            _forget(expression)
+
+
+def _forget(expression: UOp) -> None:
+    if _entry(expression) is not None:
+        expression.held = None
+        _known.remove(expression)
 
 
 def forget_readers(storages: set[UOp]) -> None:
     """What was computed from the contents that these storages had: the same expressions now mean
     other values. States are events of their own and stay."""
-    values = [e for e, entry in _values.items() if entry.since != float("inf")]
-    if not values or not storages:
+    if not storages:
+        return
+    values = [e for e in _known if (entry := _entry(e)) and entry.since != float("inf")]
+    if not values:
         return
     reads = set(storages)
     for node in UOp.sink(*values).toposort():
@@ -59,19 +80,23 @@ def forget_readers(storages: set[UOp]) -> None:
             reads.add(node)
     for expression in values:
         if expression in reads:
-            _values.pop(expression, None)
+            _forget(expression)
 
 
 def with_known(cells: Sequence[Cell]) -> UOp:
     """SINK of the cells' values, what is known replaced by storage."""
     sink = UOp.sink(*[cell.value for cell in cells])
-    if not _values:
+    if not _known:
         return sink
-    found = {u: _values[u] for u in sink.toposort(gate=lambda u: u not in _values) if u in _values}
+    order = sink.toposort(gate=lambda u: type(u.held) is not Entry)
+    found = {u: u.held for u in order if type(u.held) is Entry}
     if not found:
         return sink
     oldest = min(entry.since for entry in found.values())
-    if all(cell.born < oldest for cell in cells):
+    # A write that several of them wait for has to stay one write: it must not be computed from what
+    # is known for some and anew for others.
+    has_writes = any(node.op is Ops.STORE for node in order)
+    if has_writes or all(cell.born < oldest for cell in cells):
         return sink.substitute({u: entry.storage for u, entry in found.items()})
     return UOp.sink(*[_older_than(cell, cell.value) for cell in cells])
 
@@ -80,8 +105,8 @@ def _older_than(cell: Cell, value: UOp) -> UOp:
     """The same for one cell, with the entries that are younger than it."""
 
     def is_known(node: UOp) -> bool:
-        entry = _values.get(node)
+        entry = _entry(node)
         return entry is not None and entry.since > cell.born
 
     order = value.toposort(gate=lambda u: not is_known(u))
-    return value.substitute({u: _values[u].storage for u in order if is_known(u)})
+    return value.substitute({u: u.held.storage for u in order if is_known(u)})

@@ -77,8 +77,14 @@ def promote(operands: Sequence[Any]) -> tuple[DType, bool]:
 
     Numbers are weak. What is not a pure constant is data, and data is never weak.
     """
-    pure = all(isinstance(x, NUMBERS) or x._cell.pure for x in operands)
-    types = [weak_dtype(x) if isinstance(x, NUMBERS) else x.dtype for x in operands]
+    pure = True
+    types = []
+    for x in operands:
+        if isinstance(x, NUMBERS):
+            types.append(weak_dtype(x))
+        else:
+            pure = pure and x._cell.pure
+            types.append(x.dtype)
     dtype = least_upper_dtype(*types)
     return (dtype if pure else strong_dtype(dtype)), pure
 
@@ -89,7 +95,10 @@ def broadcast(operands: Sequence[Any], dtype: DType, first: DType | None = None)
     `first` is the dtype of the first operand where it differs (the condition of WHERE).
     """
     shapes = [x.shape for x in operands if not isinstance(x, NUMBERS)]
-    shape = broadcast_shape(*shapes)
+    # mostly there is one, or all are alike
+    shape = shapes[0]
+    if any(other != shape for other in shapes[1:]):
+        shape = broadcast_shape(*shapes)
     nodes = []
     for position, x in enumerate(operands):
         target = first if first is not None and position == 0 else dtype

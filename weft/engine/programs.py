@@ -8,17 +8,20 @@ change code; no UOp is kept alive by it.
 
 from __future__ import annotations
 
+import importlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from weft.codegen.pipeline import lower
-from weft.device import Buffer, Device, Program
+from weft.device import BaseDevice, Buffer, Device, Program, ProgramFacts
 from weft.engine import kept
+from weft.errors import WeftError
 from weft.helpers import colored, disable_gc
 from weft.knobs import BEAM, DEBUG, NOOPT, NUM_CPU_THREADS, SPEC, TRANSCENDENTAL
+from weft.renderer.base import ProgramSpec, Renderer
 from weft.uop.node import UOp
+from weft.uop.opset import Ops
 
 
 @dataclass
@@ -37,6 +40,13 @@ class Runner:
     ) -> float | None:
         """Run it; seconds if `wait`."""
         return self.program(buffers, [values[name] for name in self.variables], wait=wait)
+
+
+def lower(kernel: UOp, renderer: Renderer) -> ProgramSpec:
+    """The kernel as a program. The compiler is loaded by name, when a kernel is not on disk:
+    a process that finds all its kernels there never needs it."""
+    found: ProgramSpec = importlib.import_module("weft.codegen.pipeline").lower(kernel, renderer)
+    return found
 
 
 _runners: dict[tuple[Any, ...], Runner] = {}
@@ -59,37 +69,109 @@ def runner_for(kernel: UOp, device: str) -> Runner:
     with _lock:
         found = _runners.get(key)
         if found is None:
-            found = _runners[key] = _make(kernel, device, knobs)
+            _make([_Job(key, kernel)])
+            found = _runners[key]
     return found
 
 
-def _make(kernel: UOp, device: str, knobs: tuple[Any, ...]) -> Runner:
-    opened = Device[device]
-    key = kept.key_of(kernel.key, opened.renderer, opened.compiler, knobs)
-    found = kept.load(key)
+def make_runners(wanted: Iterable[tuple[UOp, str]]) -> None:
+    """The programs of many kernels made together, so that `runner_for` finds them.
+
+    Compilers may work on several at once.
+    """
+    knobs = code_knobs()
+    with _lock:
+        missing: dict[tuple[Any, ...], _Job] = {}
+        for kernel, device in wanted:
+            key = (kernel.key, device, knobs)
+            if key not in _runners and key not in missing:
+                missing[key] = _Job(key, kernel)
+        _make(list(missing.values()))
+
+
+@dataclass
+class _Job:
+    """A kernel without a program yet."""
+
+    key: tuple[Any, ...]  # in `_runners`: content, device, knobs
+    kernel: UOp
+    kept_key: str | None = None  # on disk
+    facts: ProgramFacts | None = None
+
+    @property
+    def device(self) -> str:
+        return str(self.key[1])
+
+
+def _make(jobs: list[_Job]) -> None:
+    """Programs from disk where they are kept, the others compiled, those of a device together."""
+    absent: dict[str, list[_Job]] = {}
+    for job in jobs:
+        if not _load_kept(job):
+            absent.setdefault(job.device, []).append(job)
+    for device, left in absent.items():
+        _compile(left, Device[device])
+
+
+def _load_kept(job: _Job) -> bool:
+    opened = Device[job.device]
+    job.kept_key = kept.key_of(job.key[0], opened.renderer, opened.compiler, job.key[2])
+    found = kept.load(job.kept_key)
     if found is None:
-        found = _compile(kernel, opened)
-        kept.keep(key, *found)
-    facts, library = found
-    program = opened.runtime(
-        facts.name, library, facts.threads_n, facts.buffer_count, len(facts.variables)
+        return False
+    try:
+        _load(job, *found)
+    except WeftError:
+        # it was made where libraries were that this process lacks
+        return False
+    return True
+
+
+def _load(job: _Job, facts: ProgramFacts, library: bytes) -> None:
+    program = Device[job.device].load(facts, library)
+    _runners[job.key] = Runner(
+        facts.name, program, job.device, facts.variables, facts.ops, facts.mem
     )
-    return Runner(facts.name, program, device, facts.variables, facts.ops, facts.mem)
 
 
-def _compile(kernel: UOp, opened: Any) -> tuple[kept.Kept, bytes]:
+def _compile(jobs: list[_Job], opened: BaseDevice) -> None:
+    # those that compile longest first, so that in the end nobody waits for one of them
+    jobs = sorted(jobs, key=lambda job: not _reduces(job.kernel))
     with disable_gc():
-        spec = lower(kernel, opened.renderer)
+        if len(jobs) == 1:
+            libraries = [opened.compiler.compile(_source(jobs[0], opened))]
+        else:
+            libraries = opened.compiler.compile_all(_source(job, opened) for job in jobs)
+    for job, library in zip(jobs, libraries, strict=True):
+        assert job.facts is not None, "a job has facts once its source is made"
+        kept.keep(job.kept_key, job.facts, library)
+        _load(job, job.facts, library)
+
+
+def _reduces(kernel: UOp) -> bool:
+    return any(node.op is Ops.REDUCE for node in kernel.toposort())
+
+
+def _source(job: _Job, opened: BaseDevice) -> str:
+    """The text of the job's kernel; its facts are filled in."""
+    spec = lower(job.kernel, opened.renderer)
     if DEBUG >= 4:
         print(colored(f"--- source of {spec.name}", "cyan"))
         print(spec.src)
-    library = opened.compiler.compile(spec.src)
     if DEBUG >= 7:
         print(colored(f"--- assembly of {spec.name}", "cyan"))
         print(opened.compiler.assembly(spec.src))
-    names = tuple(v.arg.name for v in spec.variables)
-    costs: Any = (spec.ops, spec.mem)
-    return kept.Kept(spec.name, spec.threads_n, spec.buffer_count, names, *costs), library
+    job.facts = ProgramFacts(
+        name=spec.name,
+        threads_n=spec.threads_n,
+        buffer_count=spec.buffer_count,
+        variables=tuple([v.arg.name for v in spec.variables]),
+        ops=spec.ops,
+        mem=spec.mem,
+        global_size=spec.global_size,
+        local_size=spec.local_size,
+    )
+    return spec.src
 
 
 # each loaded program takes a few of the memory mappings that the operating system allows

@@ -25,8 +25,17 @@ from weft.engine.cell import Cell
 from weft.engine.check import Checks, active_checks, with_index_checks
 from weft.engine.host import is_same_storage, is_storage, is_stored_view
 from weft.engine.known import forget, forget_readers, remember, with_known
-from weft.engine.programs import runner_for
-from weft.engine.schedule import Memory, Prepared, Request, Step, default_device, prepare_schedule
+from weft.engine.programs import make_runners, runner_for
+from weft.engine.schedule import (
+    Memory,
+    Prepared,
+    Request,
+    Step,
+    buffer_limit,
+    default_device,
+    prepare_schedule,
+    row_room,
+)
 from weft.engine.storage import buffer_of
 from weft.helpers import GlobalCounters, colored, disable_gc, time_to_str
 from weft.knobs import DEBUG
@@ -93,7 +102,7 @@ def schedule_cells(cells: Iterable[Cell]) -> list[Item]:
         values = [cell.value for cell in wanted]
         sink = with_known(wanted)
         free, _ = sink.unbind_all()
-        return make_schedule(free, -1 << 40, _working_device(values)).items
+        return make_schedule(free, -1 << 40, _working_device(values), buffer_limit, row_room).items
 
 
 def _working_device(values: list[UOp]) -> str:
@@ -229,12 +238,13 @@ def _pending_readers(sink: UOp, wanted: list[Cell], live: Iterable[Cell]) -> lis
 # ------------------------------------------------------------ running
 def load_programs(prepared: Prepared, checks: Checks | None) -> None:
     """Every kernel of the schedule, compiled and loaded; only checks still need to see them."""
-    for step in prepared.steps:
-        if step.runner is None and not step.is_transfer:
-            assert step.kernel is not None
-            step.runner = runner_for(step.kernel, step.device)
-            if checks is None:
-                step.kernel = None
+    waiting = [step for step in prepared.steps if step.runner is None and not step.is_transfer]
+    make_runners((step.kernel, step.device) for step in waiting if step.kernel is not None)
+    for step in waiting:
+        assert step.kernel is not None
+        step.runner = runner_for(step.kernel, step.device)
+        if checks is None:
+            step.kernel = None
 
 
 def execute(prepared: Prepared, request: Request, checks: Checks | None = None) -> list[UOp | None]:

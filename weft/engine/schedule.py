@@ -4,20 +4,21 @@ What comes in: the UOps of values to compute. What goes out: a `Prepared` schedu
 arguments are numbered
 memories, and the memories' descriptions.
 Where it sits: driver of weft/schedule; its results are executed by realize.py.
-The one invariant: the cache keys on structure. Bound variables are stripped to their names and
-buffers to their
-positions, so another step, another position of a KV cache, another parameter of the same shape is
-a hit.
+The one invariant: the cache keys on structure. Bound variables are stripped to their names, draws
+of random numbers and buffers to their positions, so another step, another position of a KV cache,
+another parameter of the same shape is a hit.
 """
 
 from __future__ import annotations
 
+import re
 import threading
 from dataclasses import dataclass, field
 from typing import Any
 
 from weft.device import Device
 from weft.dtype import DType
+from weft.engine.conditions import Condition, conditions_of, narrow
 from weft.engine.memory import plan_memory
 from weft.engine.programs import Runner, clear_programs, code_knobs, too_many_programs
 from weft.errors import ArgumentError
@@ -32,7 +33,7 @@ from weft.knobs import (
     VALIDATE,
 )
 from weft.schedule.pipeline import Schedule, make_schedule
-from weft.uop.args import BufferArg
+from weft.uop.args import BufferArg, VariableArg
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 from weft.uop.spec import tensor_spec, type_verify
@@ -76,6 +77,7 @@ class Prepared:
     overwritten: list[int]  # inputs that are written
     executed: list[int]  # which of the request's writes happen (what nobody reads is dropped)
     arenas: dict[Any, int]
+    conditions: tuple[Condition, ...] = ()  # on the values of variables
 
 
 @dataclass
@@ -84,7 +86,9 @@ class Request:
 
     key: tuple[Any, ...]
     inputs: list[UOp] = field(default_factory=list)
-    values: dict[str, int] = field(default_factory=dict)
+    values: dict[str, int] = field(default_factory=dict)  # by the names that kernels know
+    names: dict[str, str] = field(default_factory=dict)  # of those, what the graph calls them
+    variables: dict[UOp, UOp] = field(default_factory=dict)  # BIND -> the free variable
     writes: list[UOp] = field(default_factory=list)  # the STOREs, in order
 
 
@@ -97,6 +101,7 @@ def describe(sink: UOp, device: str) -> Request:
     numbers: dict[UOp, int] = {}
     request = Request(())
     rows: list[tuple[Any, ...]] = []
+    draws: dict[str, int] = {}
     for node in sink.toposort(gate=lambda u: u.op is not Ops.BIND):
         numbers[node] = len(rows)
         if node.op is Ops.BUFFER:
@@ -105,12 +110,15 @@ def describe(sink: UOp, device: str) -> Request:
             request.inputs.append(node)
         elif node.op is Ops.BIND:
             variable, value = node.unbind()
-            if request.values.setdefault(variable.arg.name, value) != value:
+            arg = _known_as(variable.arg, draws)
+            request.names[arg.name] = variable.arg.name
+            request.variables[node] = variable if arg is variable.arg else variable.replace(arg=arg)
+            if request.values.setdefault(arg.name, value) != value:
                 raise ArgumentError(
                     f"the variable {variable.arg.name} is bound to {value} and to "
-                    f"{request.values[variable.arg.name]} in one computation"
+                    f"{request.values[arg.name]} in one computation"
                 )
-            rows.append((Ops.VARIABLE, node.dtype, (), variable.arg, None))
+            rows.append((Ops.VARIABLE, node.dtype, (), arg, None))
         else:
             if node.op is Ops.STORE:
                 request.writes.append(node)
@@ -125,6 +133,22 @@ def describe(sink: UOp, device: str) -> Request:
     return request
 
 
+# key and counter of a draw of random numbers: a slot that was free, and which of them
+_DRAW = re.compile(r"(rngj?\d+)_(\w+)")
+
+
+def _known_as(variable: VariableArg, draws: dict[str, int]) -> VariableArg:
+    """A variable as kernels know it: draws are counted as they appear, whatever slot they took.
+
+    rng3_counter, rng0_counter -> rng0_counter, rng1_counter
+    """
+    found = _DRAW.fullmatch(variable.name)
+    if found is None:
+        return variable
+    number = draws.setdefault(found[1], len(draws))
+    return VariableArg(f"rng{number}_{found[2]}", variable.lo, variable.hi)
+
+
 def prepare_schedule(sink: UOp, device: str) -> tuple[Prepared, Request, bool]:
     """The schedule of `SINK(values)`, from the cache where its structure is known."""
     if too_many_programs():
@@ -136,16 +160,42 @@ def prepare_schedule(sink: UOp, device: str) -> tuple[Prepared, Request, bool]:
     if SCACHE.value:
         found = _prepared.get(request.key)
         if found is not None:
+            for condition in found.conditions:
+                condition.check(request.values)
             return found, request, True
     with _lock:
-        schedule = make_schedule(_canonical(sink, request), -len(request.inputs) - 1, device)
+        canonical = _canonical(sink, request)
+        # asked before the scheduler sees it: what is outside its axis has no schedule
+        conditions = conditions_of(canonical) if request.values else ()
+        for condition in conditions:
+            condition.check(request.values)
+        canonical = narrow(canonical, conditions, request.values)
+        first = -len(request.inputs) - 1
+        schedule = make_schedule(canonical, first, device, buffer_limit, row_room)
         prepared = _prepare(schedule, len(request.inputs))
+        prepared.conditions = conditions
         if SCACHE.value:
             if len(_prepared) >= _CACHE_LIMIT:
                 for key in list(_prepared)[: _CACHE_LIMIT // 4]:
                     _prepared.pop(key, None)
             _prepared[request.key] = prepared
     return prepared, request, False
+
+
+def buffer_limit(device: Any) -> int:
+    """How many buffers a kernel may have on a device, or on each of several."""
+    names = (device,) if isinstance(device, str) else device
+    return min(Device[name].renderer.target.max_buffers for name in names)
+
+
+def row_room(device: Any) -> int:
+    """How much fast memory rows may take on a device: what a core keeps near, and what it shares.
+
+    Memory of a group of threads is too small for rows.
+    """
+    names = (device,) if isinstance(device, str) else device
+    targets = [Device[name].renderer.target for name in names]
+    return min(0 if t.has_local else min(2 * t.l2, 2 << 20) for t in targets)
 
 
 def _canonical(sink: UOp, request: Request) -> UOp:
@@ -157,7 +207,7 @@ def _canonical(sink: UOp, request: Request) -> UOp:
     numbers = {node: i for i, node in enumerate(request.writes)}
     for node in sink.toposort():
         if node.op is Ops.BIND:
-            done[node] = node.src[0]
+            done[node] = request.variables[node]
         elif node not in done:
             src = tuple([done[s] for s in node.src])
             new = node if src == node.src else node.with_src(src)

@@ -8,6 +8,7 @@ Invariant: a BUFFER node has at most one Buffer, which lives exactly as long as 
 from __future__ import annotations
 
 import weakref
+from typing import Any
 
 from weft.device import Buffer, Device
 from weft.dtype import DType
@@ -15,28 +16,50 @@ from weft.errors import ArgumentError
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
-buffers: weakref.WeakKeyDictionary[UOp, Buffer] = weakref.WeakKeyDictionary()
+
+class Held:
+    """What is kept with a BUFFER: its memory, its cells, and the expressions found in it."""
+
+    __slots__ = ("buffer", "cells", "expressions", "is_shared")
+
+    def __init__(self) -> None:
+        self.buffer: Buffer | None = None
+        self.cells: list[weakref.ref[Any]] = []
+        self.expressions: list[weakref.ref[UOp]] = []
+        self.is_shared = False  # it stands for the memory of several cells
+
+
+def held_with(node: UOp) -> Held:
+    """What is kept with a BUFFER."""
+    found: Held | None = node.held
+    if found is None:
+        found = node.held = Held()
+    return found
+
+
+def memory_of(node: UOp) -> Buffer | None:
+    """The Buffer of a BUFFER node, if it has one already."""
+    return None if node.held is None else node.held.buffer
 
 
 def buffer_of(node: UOp) -> Buffer:
     """The Buffer of a BUFFER node; made on first use, its memory only when it is needed."""
     if node.op is not Ops.BUFFER:
         raise ArgumentError(f"only a BUFFER has memory, not {node.op.name}")
-    found = buffers.get(node)
-    if found is None:
+    held = held_with(node)
+    if held.buffer is None:
         if not isinstance(node.arg.device, str):
             raise ArgumentError(
                 f"a buffer over the devices {node.arg.device} has one memory on each of them"
             )
-        found = Buffer(node.arg.device, node.arg.size, node.dtype)
-        buffers[node] = found
-    return found
+        held.buffer = Buffer(node.arg.device, node.arg.size, node.dtype)
+    return held.buffer
 
 
 def node_of(buffer: Buffer) -> UOp:
     """A new BUFFER node for memory that exists already."""
     node = UOp.new_buffer(buffer.device, buffer.size, buffer.dtype)
-    buffers[node] = buffer
+    held_with(node).buffer = buffer
     return node
 
 

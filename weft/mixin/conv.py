@@ -14,8 +14,12 @@ from weft.dtype import DType, dtypes, least_upper_dtype
 from weft.errors import ArgumentError, ShapeError
 from weft.helpers import ceildiv, prod
 from weft.mixin.linalg import LinalgMixin
+from weft.mixin.movement import is_int
+from weft.uop.node import UOp
 
 Sizes = int | Sequence[int]
+# windows along an axis that an element may be in for their gradient to be one expression
+MOST_OVERLAPPING = 8
 
 
 def per_axis(value: Sizes, rank: int, name: str) -> tuple[int, ...]:
@@ -24,6 +28,74 @@ def per_axis(value: Sizes, rank: int, name: str) -> tuple[int, ...]:
     if len(sizes) != rank:
         raise ArgumentError(f"{name} {value} needs one number, or {rank} for {rank} axes of space")
     return sizes
+
+
+def _turned(weight: Any, groups: int, parts: Sequence[int], taps: Sequence[int]) -> Any:
+    """Weights (in, out / groups, *kernel) as those of the transpose: (out * parts, in / groups,
+    *taps), reversed. Tap t of part r is weight t * parts + r, or 0 behind the last."""
+    rank = len(parts)
+    inner, outer = weight.shape[0] // groups, weight.shape[1]
+    pairs = [
+        (0, part * tap - width)
+        for part, tap, width in zip(parts, taps, weight.shape[2:], strict=True)
+    ]
+    split = [n for part, tap in zip(parts, taps, strict=True) for n in (tap, part)]
+    whole = weight._pad_space(pairs).reshape((groups, inner, outer, *split))
+    tap_axes, part_axes = range(3, 3 + 2 * rank, 2), range(4, 4 + 2 * rank, 2)
+    turned = whole.permute([0, 2, *part_axes, 1, *tap_axes]).flip(
+        tuple(range(3 + rank, 3 + 2 * rank))
+    )
+    return turned.reshape((groups * outer * prod(parts), inner, *taps))
+
+
+def _correlation_gradient(
+    gradient: UOp, node: UOp, static: tuple[Any, ...]
+) -> tuple[UOp | None, ...]:
+    """To the padded input the transposed convolution of the gradient, to the weights the gradient
+    times the windows, summed over batch and space: both reductions with the reuse of a matmul."""
+    tensor, groups, steps, gaps = static
+    above = tensor._from_uop(gradient)
+    below, weight = tensor._from_uop(node.src[1]), tensor._from_uop(node.src[2])
+    kernel = weight.shape[2:]
+    rank = len(kernel)
+    extra = [
+        0 if step == 1 else (size - gap * (width - 1) - 1) % step
+        for size, step, gap, width in zip(below.shape[2:], steps, gaps, kernel, strict=True)
+    ]
+    to_below = above._scattered(weight.cast(above.dtype), groups, steps, gaps, extra)
+    windows = below.cast(above.dtype)._pooled(kernel, steps, gaps)
+    batch, space = windows.shape[0], windows.shape[2 : 2 + rank]
+    inner, outer = weight.shape[1], weight.shape[0] // groups
+    left = above.reshape((batch, groups, outer, 1, *space, *[1] * rank))
+    right = windows.reshape((batch, groups, 1, inner, *space, *kernel))
+    products = (left * right).sum((0, *range(4, 4 + rank)))
+    to_weight = products.reshape(weight.shape)
+    return to_below.cast(below.dtype).uop, to_weight.cast(weight.dtype).uop
+
+
+def _windows_gradient(gradient: UOp, node: UOp, static: tuple[Any, ...]) -> tuple[UOp | None, ...]:
+    """To each element the sum of what the windows that it is in have for it.
+
+    Along an axis with step s an element i = m*s + r is element t*s + r of window m - t: as many
+    shifted terms as windows overlap, and no index that is a quotient.
+    """
+    tensor, kernel, steps, gaps = static
+    rank, below = len(kernel), node.src[1].shape
+    kept = len(below) - rank
+    total = tensor._from_uop(gradient)
+    for axis in range(rank):
+        total = total._overlapped(kept + axis, kept + rank, steps[axis], gaps[axis])
+        # its remainders wait behind the last axis
+        total = total.permute([i for i in range(total.ndim) if i != kept + rank] + [kept + rank])
+    if any(step > 1 for step in steps):
+        # the remainders take turns in memory: that is a copy of its own
+        total = total.contiguous()
+    order = [i for axis in range(rank) for i in (kept + axis, kept + rank + axis)]
+    total = total.permute([*range(kept), *order])
+    whole = [total.shape[i] * total.shape[i + 1] for i in range(kept, kept + 2 * rank, 2)]
+    total = total.reshape((*below[:kept], *whole))
+    ends = [(0, size - n) for size, n in zip(below[kept:], whole, strict=True)]
+    return (total._pad_space(ends).uop,)
 
 
 class ConvMixin(LinalgMixin):
@@ -64,9 +136,22 @@ class ConvMixin(LinalgMixin):
         rank = len(kernel)
         self._check_conv(weight, groups, "conv2d", self.shape[1] if self.ndim > 1 else 0)
         padded = self._pad_space(self._padding_of(padding, rank))
-        windows = padded._windows(
-            kernel, per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
-        )
+        steps, gaps = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
+        total = padded._correlated(weight, groups, steps, gaps, dtype)
+        return total if bias is None else total + bias.reshape((1, -1, *[1] * rank))
+
+    def _correlated(
+        self,
+        weight: Any,
+        groups: int,
+        steps: Sequence[int],
+        gaps: Sequence[int],
+        dtype: DType | None = None,
+    ) -> Self:
+        """The windows of a padded input times the weights, summed."""
+        kernel = weight.shape[2:]
+        rank = len(kernel)
+        windows = self._windows(kernel, steps, gaps)
         batch, space = windows.shape[0], windows.shape[2 : 2 + rank]
         inner, outer = weight.shape[1], weight.shape[0] // groups
         # batch, group, out channel, *space, in channel, *kernel
@@ -80,7 +165,11 @@ class ConvMixin(LinalgMixin):
         total = (left * right).sum(summed, dtype=dtype)
         total = total if dtype is not None else total.cast(result)
         total = total.reshape((batch, groups * outer, *space))
-        return total if bias is None else total + bias.reshape((1, -1, *[1] * rank))
+        if not all(step == 1 or is_int(n) for step, n in zip(steps, self.shape[2:], strict=True)):
+            # how much of such an axis no window reaches is not a number
+            return total
+        static = (type(self), groups, tuple(steps), tuple(gaps))
+        return total._with_rule("conv", (self, weight), _correlation_gradient, static)
 
     def _check_conv(self, weight: Any, groups: int, name: str, channels: Any) -> None:
         rank = weight.ndim - 2
@@ -117,30 +206,105 @@ class ConvMixin(LinalgMixin):
         steps = per_axis(stride, rank, "stride")
         gaps = per_axis(dilation, rank, "dilation")
         extra = per_axis(output_padding, rank, "output_padding")
-        space = tuple(range(3, 3 + rank))
-        turned = weight.reshape((groups, weight.shape[0] // groups, *weight.shape[1:]))
-        turned = turned.transpose(1, 2).flip(space)
-        turned = turned.reshape((-1, weight.shape[0] // groups, *kernel))
-        spread = self._spread(steps)
-        pairs = [
-            ((width - 1) * gap - before, (width - 1) * gap - after + more)
-            for width, gap, (before, after), more in zip(
-                kernel, gaps, self._padding_of(padding, rank), extra, strict=True
+        pairs = [(-before, -after) for before, after in self._padding_of(padding, rank)]
+        total = self._scattered(weight, groups, steps, gaps, extra)._pad_space(pairs)
+        return total if bias is None else total + bias.reshape((1, -1, *[1] * rank))
+
+    def _scattered(
+        self,
+        weight: Any,
+        groups: int,
+        steps: Sequence[int],
+        gaps: Sequence[int],
+        extra: Sequence[int],
+    ) -> Self:
+        """The transpose of `_correlated`: each element adds its multiple of the weights.
+
+        Weights are (in, out / groups, *kernel); `extra` zeros follow at the end of each axis.
+        Along an axis with step s, the places with remainder r meet every s-th weight from the r-th
+        on: s plain convolutions with fewer weights, as channels of one. So nothing is multiplied
+        with the zeros between elements.
+        """
+        rank = len(steps)
+        source, pairs, taps = self, [], []
+        apart = list(steps)
+        for axis, (gap, width, more) in enumerate(zip(gaps, weight.shape[2:], extra, strict=True)):
+            if gap > 1 and apart[axis] > 1:
+                # with gaps each weight has its own remainder: zeros between the elements, then
+                source = source._spread(2 + axis, apart[axis])
+                apart[axis] = 1
+            taps.append(ceildiv(width, apart[axis]))
+            reach = gap * (width - 1) + 1 + more
+            pairs.append(((taps[axis] - 1) * gap, ceildiv(reach, apart[axis]) - 1))
+        parts = [min(step, width) for step, width in zip(apart, weight.shape[2:], strict=True)]
+        turned = _turned(weight, groups, parts, taps)
+        dilation = [gap if step == 1 else 1 for gap, step in zip(gaps, apart, strict=True)]
+        sums = source._pad_space(pairs)._correlated(turned, groups, [1] * rank, dilation)
+        if all(step == 1 for step in apart):
+            return sums
+        batch, rounds = sums.shape[0], sums.shape[2:]
+        sums = sums.reshape((batch, groups * weight.shape[1], *parts, *rounds))
+        none = [(0, step - part) for step, part in zip(apart, parts, strict=True)]
+        sums = sums._pad_space([*none, *[(0, 0)] * rank])
+        sums = sums.permute([0, 1, *[n for i in range(rank) for n in (2 + rank + i, 2 + i)]])
+        whole = [n * step for n, step in zip(rounds, apart, strict=True)]
+        sums = sums.reshape((batch, groups * weight.shape[1], *whole))
+        ends = [
+            (0, (n - 1) * step + gap * (width - 1) + 1 + more)
+            for n, step, gap, width, more in zip(
+                source.shape[2:], apart, gaps, weight.shape[2:], extra, strict=True
             )
         ]
-        return spread._pad_space(pairs).conv2d(turned, bias, groups, dilation=gaps)
+        return sums.shrink([None, None, *ends])
 
-    def _spread(self, steps: Sequence[int]) -> Self:
-        """Zeros between the elements of the spatial axes, so that they stand `steps` apart."""
-        if all(step == 1 for step in steps):
+    def _spread(self, axis: int, step: int) -> Self:
+        """Zeros between the elements of an axis, so that they stand `step` apart."""
+        before, n, after = self.shape[:axis], self.shape[axis], self.shape[axis + 1 :]
+        apart = self.reshape((*before, n, 1, *after))
+        zeros = [(0, step - 1) if i == axis + 1 else (0, 0) for i in range(apart.ndim)]
+        wide = apart._pad_zeros(zeros).reshape((*before, n * step, *after))
+        return wide._slice(axis, 0, (n - 1) * step + 1)
+
+    # ------------------------------------------------------------ windows with a gradient
+    def _pooled(self, kernel: Sequence[int], steps: Sequence[int], gaps: Sequence[int]) -> Self:
+        """The windows over the last axes, whose gradient adds up what overlaps."""
+        windows = self._windows(kernel, steps, gaps)
+        space = self.shape[-len(kernel) :]
+        terms = [
+            ceildiv(k, step) if gap == 1 else k
+            for k, step, gap in zip(kernel, steps, gaps, strict=True)
+        ]
+        if prod(terms) == 1 or max(terms) > MOST_OVERLAPPING or not all(map(is_int, space)):
+            # nothing overlaps, or so much that one expression would be too long
+            return windows
+        static = (type(self), tuple(kernel), tuple(steps), tuple(gaps))
+        return windows._with_rule("windows", (self,), _windows_gradient, static)
+
+    def _overlapped(self, place: int, inside: int, step: int, gap: int) -> Self:
+        """Windows at `place` with elements `inside` added up where they overlap.
+
+        The axis `place` counts rounds of `step` elements afterwards, `inside` the step's elements.
+        """
+        width = self.shape[inside]
+        if gap > 1:
+            source, shifts = self._spread(place, step) if step > 1 else self, gap
+            parts, terms = 1, width
+        else:
+            parts, terms = min(step, width), ceildiv(width, step)
+            source, shifts = self._pad_axis(inside, 0, parts * terms - width), 1
+        total: Self | None = None
+        for term in range(terms):
+            part = source._slice(inside, term * parts, (term + 1) * parts)
+            part = part._pad_axis(place, term * shifts, (terms - 1 - term) * shifts)
+            total = part if total is None else total + part
+        assert total is not None
+        return total._pad_axis(inside, 0, step - parts) if gap == 1 else total
+
+    def _pad_axis(self, axis: int, before: int, after: int) -> Self:
+        if not before and not after:
             return self
-        kept, space = self.shape[: -len(steps)], self.shape[-len(steps) :]
-        apart = self.reshape((*kept, *[part for size in space for part in (size, 1)]))
-        grow = [(0, 0)] * len(kept) + [p for step in steps for p in ((0, 0), (0, step - 1))]
-        wide = apart._pad_zeros(grow)
-        wide = wide.reshape((*kept, *[n * step for n, step in zip(space, steps, strict=True)]))
-        ends = [(0, n * step - step + 1) for n, step in zip(space, steps, strict=True)]
-        return wide.shrink([None] * len(kept) + ends)
+        pairs = [(before, after) if i == axis else (0, 0) for i in range(self.ndim)]
+        return self._pad_zeros(pairs)
 
     # ------------------------------------------------------------ pooling
     def _pool_geometry(
@@ -187,7 +351,7 @@ class ConvMixin(LinalgMixin):
         rank = len(kernel)
         axes = tuple(range(-rank, 0))
         ends = [(a, b + c) for a, b, c in zip(before, after, more, strict=True)]
-        windows = self._pad_space(ends)._windows(kernel, steps, gaps)
+        windows = self._pad_space(ends)._pooled(kernel, steps, gaps)
         if not any(more) and (count_include_pad or not any(before + after)):
             return windows.mean(axes)
         # windows over the edge: what counts is 1, what does not is 0
@@ -220,7 +384,7 @@ class ConvMixin(LinalgMixin):
         rank = len(kernel)
         ends = [(a, b + c) for a, b, c in zip(before, after, more, strict=True)]
         lowest = self.dtype.min
-        windows = self._pad_lowest(ends, lowest)._windows(kernel, steps, gaps)
+        windows = self._pad_lowest(ends, lowest)._pooled(kernel, steps, gaps)
         greatest = windows.max(tuple(range(-rank, 0)))
         if not return_indices:
             return greatest

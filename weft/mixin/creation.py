@@ -14,6 +14,7 @@ from weft.device import Device
 from weft.dtype import DType, dtypes, strong_dtype, to_dtype
 from weft.errors import ArgumentError, ShapeError
 from weft.helpers import argfix, prod
+from weft.mixin.check import described, real_number, whole_number
 from weft.mixin.movement import is_int
 from weft.mixin.rearrange import RearrangeMixin
 from weft.mixin.reduce import ReduceMixin
@@ -28,11 +29,15 @@ def checked_shape(*shape: Any) -> tuple[Any, ...]:
     """A shape given as one sequence or as numbers; sizes are ints or symbolic, not negative."""
     sizes = argfix(*shape)
     for size in sizes:
-        if not isinstance(size, (int, UOp)):
-            raise ShapeError(f"a shape has ints, found {size!r} in {sizes}")
+        if not isinstance(size, (int, UOp)) and not _is_numpy_int(size):
+            raise ShapeError(f"a shape has ints, found {described(size)}")
         if is_int(size) and size < 0:
             raise ShapeError(f"a shape has no negative sizes, found {sizes}")
-    return tuple(sizes)
+    return tuple([size if isinstance(size, (int, UOp)) else int(size) for size in sizes])
+
+
+def _is_numpy_int(size: Any) -> bool:
+    return type(size).__module__ == "numpy" and hasattr(size, "__index__") and not size.ndim
 
 
 class CreationMixin(ReduceMixin, RearrangeMixin, TrigonometryMixin):
@@ -255,11 +260,17 @@ class CreationMixin(ReduceMixin, RearrangeMixin, TrigonometryMixin):
         """
         first, last = (0, start) if stop is None else (start, stop)
         numbers = (first, last, step)
+        for name, given in zip(("start", "stop", "step"), numbers, strict=True):
+            if not isinstance(given, UOp):
+                real_number(f"{name} of arange", given)
         if is_int(step) and step == 0:
             raise ArgumentError(f"arange from {first} to {last} needs a step that is not 0")
         if any(isinstance(n, float) for n in numbers):
             chosen = dtypes.default_float if dtype is None else to_dtype(dtype)
-            count = max(0, math.ceil((last - first) / step))
+            steps = (last - first) / step
+            if not math.isfinite(steps):
+                raise ArgumentError(f"arange from {first} to {last} by {step} has no end")
+            count = max(0, math.ceil(steps))
             wide = dtypes.float64 if chosen is dtypes.float64 else dtypes.float32
         else:
             chosen, wide, count = cls._int_range(first, last, step, dtype)
@@ -277,7 +288,8 @@ class CreationMixin(ReduceMixin, RearrangeMixin, TrigonometryMixin):
     def _int_range(first: Any, last: Any, step: Any, dtype: Any) -> tuple[DType, DType, Any]:
         """The dtype, the dtype to compute in, and the count of a range of ints."""
         if all(is_int(n) for n in (first, last, step)):
-            count = len(range(first, last, step))
+            # not len(range(...)), which is limited
+            count = max(0, -((first - last) // step))
             ends = [first, first + step * max(0, count - 1)]
             found = dtypes.from_py(ends)
         else:
@@ -302,6 +314,8 @@ class CreationMixin(ReduceMixin, RearrangeMixin, TrigonometryMixin):
         """
         if not is_int(steps) or steps < 0:
             raise ArgumentError(f"linspace needs a number of steps of at least 0, found {steps!r}")
+        for name, given in (("start", start), ("stop", stop)):
+            real_number(f"{name} of linspace", given)
         chosen = dtypes.default_float if dtype is None else to_dtype(dtype)
         wide = dtypes.float64 if chosen is dtypes.float64 else dtypes.float32
         if steps == 1:
@@ -347,6 +361,7 @@ class CreationMixin(ReduceMixin, RearrangeMixin, TrigonometryMixin):
         """
         if not dtypes.is_int(self.dtype):
             raise ArgumentError(f"one_hot takes ints, found {self.dtype}")
+        num_classes = whole_number("num_classes", num_classes, least=-1)
         if num_classes == -1:
             num_classes = int(self.max().item()) + 1  # type: ignore[attr-defined]
         return self.unsqueeze(-1).eq(self._iota(num_classes)).cast(dtypes.default_int)
@@ -355,6 +370,7 @@ class CreationMixin(ReduceMixin, RearrangeMixin, TrigonometryMixin):
     def _below(self, diagonal: int) -> Self:
         """True on and below a diagonal of the last two axes."""
         rows, columns = self.shape[-2:]
+        diagonal = whole_number("diagonal", diagonal)
         return (self._iota(rows).unsqueeze(1) + diagonal).ge(self._iota(columns))
 
     def tril(self, diagonal: int = 0) -> Self:
@@ -375,7 +391,7 @@ class CreationMixin(ReduceMixin, RearrangeMixin, TrigonometryMixin):
         """
         if self.ndim < 2:
             raise ShapeError(f"triu takes matrices, found shape {self.shape}")
-        return self._below(diagonal - 1).where(self._constant(0), self)
+        return self._below(whole_number("diagonal", diagonal) - 1).where(self._constant(0), self)
 
 
 def _given(kwargs: dict[str, Any]) -> dict[str, Any]:

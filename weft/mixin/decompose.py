@@ -14,12 +14,17 @@ from typing import Any, Self
 
 from weft.dtype import dtypes
 from weft.errors import ArgumentError, DTypeError, ShapeError
+from weft.mixin.check import described, real_number, whole_number
 from weft.mixin.dtype import computing_dtype
 from weft.mixin.movement import is_int
+from weft.mixin.once import built_once
 from weft.mixin.resize import ResizeMixin
 from weft.uop.args import FunctionArg
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
+
+# how many rounds of a tournament are computed at once: fewer calls, but more to schedule
+_ROUNDS = 7
 
 
 class DecomposeMixin(ResizeMixin):
@@ -38,8 +43,13 @@ class DecomposeMixin(ResizeMixin):
         [[1.0, 0.0], [0.0, 1.0]]
         """
         self._check_matrices("newton_schulz")
-        if not params:
-            raise ArgumentError("newton_schulz needs at least one coefficient, found none")
+        steps = whole_number("steps", steps, least=0)
+        if not isinstance(params, (tuple, list)) or not params:
+            raise ArgumentError(
+                "newton_schulz needs a sequence of at least one coefficient, found "
+                f"{described(params)}"
+            )
+        params = [real_number("each of params", factor) for factor in params]
         value = self.cast(computing_dtype(self.dtype))
         value = value / (value.square().sum((-2, -1), keepdim=True).sqrt() + eps)
         rows, columns = self.shape[-2:]
@@ -70,7 +80,8 @@ class DecomposeMixin(ResizeMixin):
         ones = self.eye(rows, dtype=value.dtype).expand((*batch, rows, rows))
         # what turns the matrix into R turns the unit matrix into the transpose of Q
         both = value.cat(ones, dim=-1).contiguous()
-        numbers = self._iota(max(1, rows)).contiguous()
+        numbers = self._iota(max(1, rows))
+        numbers = (numbers if self.device is None else numbers.to(self.device)).contiguous()
         for step in range(min(rows - 1, columns)):
             both = both._reflected(numbers._slice(0, step, step + 1))
         first, second = both.split([columns, rows], dim=-1)
@@ -80,6 +91,7 @@ class DecomposeMixin(ResizeMixin):
             self._factor_dtype()
         )
 
+    @built_once
     def _reflected(self, step: Self) -> Self:
         """A Householder reflection that puts zeros below element (step, step) of matrices."""
         rows = self.shape[-2]
@@ -167,8 +179,8 @@ class DecomposeMixin(ResizeMixin):
         """Square matrices times rotations that make their columns orthogonal; and the rotations.
 
         One-sided Jacobi: columns are paired as players of a tournament, each round turns all pairs
-        at once, and after size-1 rounds everybody has met everybody. Every round is computed now:
-        the second one finds its kernels ready.
+        at once, and after size-1 rounds everybody has met everybody. A few rounds at a time are
+        computed now: the next ones find their schedule and kernels ready.
         """
         size = self.shape[-1]
         even = size + size % 2
@@ -178,12 +190,15 @@ class DecomposeMixin(ResizeMixin):
             grow = [(0, 0)] * (self.ndim - 1) + [(0, 1)]
             table = table._pad_zeros(grow)
         table = table.contiguous().realize()
-        for _ in range(_sweeps(even, self.dtype) * max(1, even - 1)):
-            table = table._played_round(size).realize()
+        for number in range(1, _sweeps(even, self.dtype) * max(1, even - 1) + 1):
+            table = table._played_round(size)
+            if number % _ROUNDS == 0:
+                table = table.realize()
         table = table._slice(table.ndim - 1, 0, size)
         first, second = table.split([size, size], dim=-2)
         return first, second
 
+    @built_once
     def _played_round(self, size: int) -> Self:
         """Column i of the first half meets column i of the second; then all but one move on."""
         axis = self.ndim - 1

@@ -13,6 +13,7 @@ from typing import Any, Self
 from weft.dtype import dtypes, strong_dtype
 from weft.errors import ArgumentError
 from weft.helpers import ceildiv, prod
+from weft.mixin.check import described, whole_numbers
 from weft.mixin.decompose import DecomposeMixin
 from weft.mixin.movement import is_int
 
@@ -76,7 +77,13 @@ class DigestMixin(DecomposeMixin):
         if isinstance(cfg, str) and cfg not in _KINDS:
             named = ", ".join(f'"{name}"' for name in _KINDS)
             raise ArgumentError(f"keccak has {named}, found {cfg!r}")
-        rate, suffix, size = _KINDS[cfg] if isinstance(cfg, str) else cfg
+        if not isinstance(cfg, str) and (not isinstance(cfg, (tuple, list)) or len(cfg) != 3):
+            raise ArgumentError(
+                "keccak takes a name or three ints (block, suffix and digest), found "
+                f"{described(cfg)}"
+            )
+        numbers = _KINDS[cfg] if isinstance(cfg, str) else whole_numbers("cfg", cfg)
+        rate, suffix, size = numbers
         if not 0 < rate < 200 or rate % 8 or size < 1:
             raise ArgumentError(
                 f"keccak takes blocks of a multiple of 8 bytes below 200, found {rate}, and a "

@@ -13,6 +13,7 @@ from typing import Any, Self
 from weft.device import Device
 from weft.dtype import dtypes, strong_dtype
 from weft.errors import ArgumentError, DeviceError, DTypeError, IndexingError, ShapeError
+from weft.mixin.check import whole_number
 from weft.mixin.creation import CreationMixin
 from weft.mixin.dtype import sum_dtype
 from weft.mixin.movement import broadcast_shape, is_int
@@ -224,9 +225,16 @@ class IndexingMixin(CreationMixin):
             state = put(state, indices, axes, UOp.const(start.dtype, cleared))
         return self._from_uop(put(state, indices, axes, values.uop, combine))
 
-    def _permuted(self, axes: Sequence[int], places: Sequence[Any]) -> Self:
-        """These values at indices that name each place once."""
+    def _permuted(
+        self, axes: Sequence[int], places: Sequence[Any], into: Self | None = None
+    ) -> Self:
+        """These values at indices that name each place once.
+
+        `into` is storage whose contents are no longer needed; without it new storage is taken.
+        """
         nodes = [self.uop, *[place.uop for place in places]]
+        if into is not None:
+            return self._from_uop(put(into.uop, nodes[1:], axes, nodes[0]))
         device = next((node.device for node in nodes if node.device is not None), None)
         storage = new_storage(str(Device.canonicalize(device)), self.shape, self.dtype)
         return self._from_uop(put(storage, nodes[1:], axes, nodes[0]))
@@ -286,7 +294,7 @@ class IndexingMixin(CreationMixin):
         >>> x.scatter_reduce(1, Tensor([[0, 0]]), Tensor([[2.0, 3.0]]), "sum").tolist()
         [[6.0, 1.0]]
         """
-        if reduce not in _REDUCTIONS:
+        if not isinstance(reduce, str) or reduce not in _REDUCTIONS:
             raise ArgumentError(
                 f"scatter_reduce has reduce {_quoted(_REDUCTIONS)}, found {reduce!r}"
             )
@@ -401,6 +409,7 @@ class IndexingMixin(CreationMixin):
         >>> Tensor([0, 5, 6]).nonzero().tolist()
         [[1], [2]]
         """
+        size = None if size is None else whole_number("size", size, least=0)
         flags = self.ne(0).flatten()
         count = int(flags.sum().item()) if size is None else size  # type: ignore[attr-defined]
         flat = flags._nonzero_positions(count)
@@ -429,6 +438,7 @@ class IndexingMixin(CreationMixin):
         >>> Tensor([1, 2, 3]).masked_select(Tensor([True, False, True])).tolist()
         [1, 3]
         """
+        size = None if size is None else whole_number("size", size, least=0)
         flags = self._operand(mask).expand(self.shape).cast(dtypes.bool).flatten()
         count = int(flags.sum().item()) if size is None else size  # type: ignore[attr-defined]
         places = flags._nonzero_positions(count)
@@ -510,7 +520,9 @@ def _count(start: Any, stop: Any, step: int) -> Any:
     """How many elements a slice has."""
     if is_int(start) and is_int(stop):
         return len(range(start, stop, step))
-    return stop - start if step == 1 else (stop - start + step - 1) // step
+    count = stop - start if step == 1 else (stop - start + step - 1) // step
+    # from n to n + 2 are 2 elements, whatever n is
+    return count if is_int(count) else count.ssimplify()
 
 
 IndexLike = int | slice | None | Sequence[Any]

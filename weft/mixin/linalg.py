@@ -15,6 +15,8 @@ from weft.dtype import DType, dtypes, least_upper_dtype
 from weft.errors import ArgumentError, ShapeError
 from weft.helpers import argfix
 from weft.mixin.activation import ActivationMixin
+from weft.mixin.check import some_text
+from weft.mixin.check import tensors as check_tensors
 from weft.mixin.movement import same_size
 
 
@@ -98,6 +100,8 @@ class LinalgMixin(ActivationMixin):
         [[11]]
         """
         tensors: Sequence[Any] = argfix(*operands)
+        check_tensors("each operand of einsum", tensors)
+        formula = some_text("the formula of einsum", formula)
         inputs, output = _parse_einsum(formula, [tensor.ndim for tensor in tensors])
         sizes: dict[str, Any] = {}
         prepared = []

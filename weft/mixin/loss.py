@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from weft.dtype import dtypes
 from weft.errors import DTypeError, ShapeError
+from weft.mixin.check import real_number, tensors
 from weft.mixin.neural import NeuralMixin
 
 
@@ -24,6 +25,12 @@ class LossMixin(NeuralMixin):
         if reduction == "none":
             return self
         return self.mean() if reduction == "mean" else self.sum()
+
+    def _check_targets(self, name: str, Y: Any, label_smoothing: float = 0.0) -> None:
+        tensors("Y", (Y,))
+        real_number("label_smoothing", label_smoothing)
+        if self.ndim == 0:
+            raise ShapeError(f"{name} of a tensor of shape (): it needs an axis of classes")
 
     def binary_crossentropy(self, Y: Any, reduction: str = "mean") -> Self:
         """Of probabilities with targets between 0 and 1.
@@ -60,6 +67,7 @@ class LossMixin(NeuralMixin):
         >>> Tensor([[0.0, 0.0]]).sparse_categorical_crossentropy(Tensor([1])).item()
         0.6931471824645996
         """
+        self._check_targets("sparse_categorical_crossentropy", Y, label_smoothing)
         if Y.shape != self.shape[:-1]:
             raise ShapeError(
                 f"targets for logits of shape {self.shape} have shape {self.shape[:-1]}, found "
@@ -81,6 +89,7 @@ class LossMixin(NeuralMixin):
         >>> Tensor([[0.0, 0.0]]).cross_entropy(Tensor([1])).item()
         0.6931471824645996
         """
+        self._check_targets("cross_entropy", Y, label_smoothing)
         axis = 1 if self.ndim > 1 else 0
         classes = self.shape[axis]
         if Y.ndim == self.ndim - 1:
@@ -106,8 +115,17 @@ class LossMixin(NeuralMixin):
         >>> Tensor([[-1.0, -2.0]]).nll_loss(Tensor([1])).item()
         2.0
         """
+        self._check_targets("nll_loss", Y)
+        if weight is not None:
+            tensors("weight", (weight,))
         axis = 1 if self.ndim > 1 else 0
         classes = self.shape[axis]
+        wanted = self.shape[:axis] + self.shape[axis + 1 :]
+        if Y.shape != wanted or not dtypes.is_int(Y.dtype):
+            raise ShapeError(
+                f"nll_loss of shape {self.shape} takes ints of shape {wanted} as targets, found "
+                f"{Y.dtype} of shape {Y.shape}"
+            )
         shape = [classes if i == axis else 1 for i in range(self.ndim)]
         hit = Y.unsqueeze(axis).eq(self._iota(classes).reshape(shape))
         each = self._constant(1).expand(Y.shape) if weight is None else weight._take({0: Y})

@@ -14,6 +14,7 @@ from typing import Any, Self
 from weft.errors import ArgumentError, IndexingError, ShapeError
 from weft.helpers import argfix, ceildiv, prod
 from weft.mixin.arith import ArithMixin
+from weft.mixin.check import described, tensors, whole_number, whole_numbers
 from weft.uop.opset import Ops
 
 Shape = tuple[Any, ...]
@@ -32,6 +33,11 @@ def same_size(a: Any, b: Any) -> bool:
         return bool(a == b)
     difference = a - b
     return bool(difference.simplify().vmin == 0 == difference.simplify().vmax)
+
+
+def same_shape(first: Shape, second: Shape) -> bool:
+    """Whether two shapes are known to be equal."""
+    return len(first) == len(second) and all(map(same_size, first, second))
 
 
 def broadcast_shape(*shapes: Shape) -> Shape:
@@ -98,8 +104,7 @@ class MovementMixin(ArithMixin):
     def _axis(self, dim: Any, extra: int = 0) -> int:
         """An axis number, negative ones counted from the end; `extra` axes are to be added."""
         rank = self.ndim + extra
-        if not is_int(dim):
-            raise ArgumentError(f"an axis is an int, found {dim!r}")
+        dim = dim if is_int(dim) else whole_number("an axis", dim)
         # a scalar is allowed its one imagined axis, as in NumPy and PyTorch
         if not -max(1, rank) <= dim < max(1, rank):
             raise IndexingError(
@@ -116,8 +121,10 @@ class MovementMixin(ArithMixin):
         (2, 3)
         """
         asked = argfix(shape, *args)
+        if len(asked) > self.ndim and None in asked[self.ndim :]:
+            raise ShapeError(f"cannot reshape {self.shape} to {asked}: None keeps a size it has")
         sizes = [self.shape[i] if size is None else size for i, size in enumerate(asked)]
-        new = self._infer_size(sizes)
+        new = self._infer_size([whole_number("a size", size) for size in sizes])
         if new == self.shape:
             return self
         if any(is_int(size) and size < 0 for size in new) or not same_size(
@@ -169,7 +176,7 @@ class MovementMixin(ArithMixin):
             raise ShapeError(f"cannot expand {self.shape} to {asked}, which has fewer axes")
         padded = (1,) * (len(asked) - self.ndim) + self.shape
         new = tuple(
-            old if size is None or (is_int(size) and size == -1) else size
+            old if size is None or (is_int(size) and size == -1) else whole_number("a size", size)
             for old, size in zip(padded, asked, strict=True)
         )
         if new == self.shape:
@@ -216,12 +223,12 @@ class MovementMixin(ArithMixin):
         >>> Tensor.arange(9).reshape(3, 3).shrink(((1, 3), None)).tolist()
         [[3, 4, 5], [6, 7, 8]]
         """
-        if len(arg) != self.ndim:
+        if not _is_box(arg, self.ndim):
             raise ShapeError(
-                f"shrink of {self.shape} needs one (start, stop) per axis, found {arg}"
+                f"shrink of {self.shape} needs one (start, stop) per axis, found {described(arg)}"
             )
         box = tuple(
-            (0, size) if part is None else tuple(part)
+            (0, size) if part is None else whole_numbers("(start, stop)", part)
             for part, size in zip(arg, self.shape, strict=True)
         )
         for (start, stop), size in zip(box, self.shape, strict=True):
@@ -308,6 +315,9 @@ class MovementMixin(ArithMixin):
         (2, 3, 4)
         """
         axis = self._axis(dim)
+        sizes = whole_numbers("sizes", sizes)
+        if self.ndim == 0:
+            raise ShapeError("unflatten of a tensor of shape (): it has no axis to cut")
         known = prod(size for size in sizes if size != -1)
         filled = [self.shape[axis] // known if size == -1 else size for size in sizes]
         return self.reshape((*self.shape[:axis], *filled, *self.shape[axis + 1 :]))
@@ -319,7 +329,7 @@ class MovementMixin(ArithMixin):
         >>> Tensor([1, 2]).repeat(2, 2).tolist()
         [[1, 2, 1, 2], [1, 2, 1, 2]]
         """
-        times = argfix(repeats, *args)
+        times = whole_numbers("repeats", argfix(repeats, *args))
         if len(times) < self.ndim:
             raise ShapeError(f"repeat of {self.shape} by {times}: give a number for each axis")
         base = (1,) * (len(times) - self.ndim) + self.shape
@@ -335,6 +345,7 @@ class MovementMixin(ArithMixin):
         [1, 1, 2, 2]
         """
         source, axis = (self.flatten(), 0) if dim is None else (self, self._axis(dim))
+        repeats = whole_number("repeats", repeats, least=0)
         before, size, after = source.shape[:axis], source.shape[axis], source.shape[axis + 1 :]
         apart = source.reshape((*before, size, 1, *after)).expand((*before, size, repeats, *after))
         return apart.reshape((*before, size * repeats, *after))
@@ -348,7 +359,11 @@ class MovementMixin(ArithMixin):
         >>> Tensor.cat(Tensor([1]), Tensor([2])).tolist()
         [1, 2]
         """
-        first, *others = argfix(self, *args)
+        items = argfix(self, *args)
+        tensors("each part of cat", items)
+        if not items:
+            raise ArgumentError("cat takes at least one Tensor, found none")
+        first, *others = items
         axis = first._axis(dim)
         for other in others:
             fits = len(other.shape) == len(first.shape) and all(
@@ -372,8 +387,11 @@ class MovementMixin(ArithMixin):
         (2,)
         """
         items = argfix(self, *args)
-        shapes = dict.fromkeys(item.shape for item in items)
-        if len(shapes) > 1:
+        tensors("each part of stack", items)
+        if not items:
+            raise ArgumentError("stack takes at least one Tensor, found none")
+        shapes = list(dict.fromkeys(item.shape for item in items))
+        if not all(same_shape(shapes[0], shape) for shape in shapes[1:]):
             named = " and ".join(str(shape) for shape in shapes)
             raise ShapeError(f"stack needs tensors of one shape, found {named}")
         first, *others = [item.unsqueeze(dim) for item in items]
@@ -387,12 +405,16 @@ class MovementMixin(ArithMixin):
         [[0, 1], [2, 3], [4]]
         """
         axis = self._axis(dim)
+        if self.ndim == 0:
+            raise ShapeError("split of a tensor of shape (): it has no axis to cut")
         total = self.shape[axis]
-        if isinstance(sizes, int):
-            if sizes < 1:
-                raise ArgumentError(f"split into parts of {sizes}: a part has at least 1 element")
-            sizes = [min(sizes, total - start) for start in range(0, max(1, total), sizes)]
-        if sum(sizes) != total:
+        asked = whole_numbers("sizes", sizes)
+        if isinstance(sizes, (tuple, list)):
+            sizes = list(asked)
+        else:
+            size = whole_number("the size of a part", asked[0], least=1)
+            sizes = [min(size, total - start) for start in range(0, max(1, total), size)]
+        if any(is_int(size) and size < 0 for size in sizes) or sum(sizes) != total:
             raise ShapeError(
                 f"split of axis {dim} of {self.shape} into {list(sizes)}: the sum must be {total}"
             )
@@ -410,9 +432,10 @@ class MovementMixin(ArithMixin):
         >>> [part.tolist() for part in Tensor.arange(5).chunk(2)]
         [[0, 1, 2], [3, 4]]
         """
-        if chunks < 1:
-            raise ArgumentError(f"chunk into {chunks} parts: it needs at least 1")
+        chunks = whole_number("chunks", chunks, least=1)
         axis = self._axis(dim)
+        if self.ndim == 0:
+            raise ShapeError("chunk of a tensor of shape (): it has no axis to cut")
         size = ceildiv(self.shape[axis], chunks)
         return list(self.split(size, axis) if size else self.split([0] * chunks, axis))
 
@@ -424,8 +447,8 @@ class MovementMixin(ArithMixin):
         """
         if dims is None:
             return self.flatten().roll(shifts, 0).reshape(self.shape)
-        amounts = (shifts,) if isinstance(shifts, int) else tuple(shifts)
-        axes = (dims,) if isinstance(dims, int) else tuple(dims)
+        amounts = whole_numbers("shifts", shifts)
+        axes = whole_numbers("dims", dims)
         if len(amounts) != len(axes):
             raise ArgumentError(f"roll by {shifts} along {dims}: give one shift for each axis")
         rolled = self
@@ -448,6 +471,7 @@ class MovementMixin(ArithMixin):
         if indexing not in ("ij", "xy"):
             raise ArgumentError(f'meshgrid has indexing "ij" or "xy", found {indexing!r}')
         items = argfix(self, *args)
+        tensors("each part of meshgrid", items)
         if any(item.ndim > 1 for item in items):
             raise ShapeError(f"meshgrid takes vectors, found {[item.shape for item in items]}")
         order = list(range(len(items)))
@@ -460,3 +484,10 @@ class MovementMixin(ArithMixin):
             apart[order[i]] = item.numel()
             grids.append(item.reshape(apart).expand(sizes))
         return tuple(grids)
+
+
+def _is_box(arg: Any, rank: int) -> bool:
+    """Whether it is a sequence of pairs, or None, for each axis."""
+    if not isinstance(arg, (tuple, list)) or len(arg) != rank:
+        return False
+    return all(part is None or (isinstance(part, (tuple, list)) and len(part) == 2) for part in arg)

@@ -14,6 +14,7 @@ from typing import Any, Self
 from weft.dtype import dtypes, least_upper_float
 from weft.errors import ArgumentError, ShapeError
 from weft.knobs import TRAINING
+from weft.mixin.check import real_number, tensors, whole_numbers
 from weft.mixin.dtype import computing_dtype
 from weft.mixin.rand import RandMixin
 from weft.mixin.reduce import Axes
@@ -53,7 +54,9 @@ class NeuralMixin(RandMixin):
         >>> Tensor([[3.0]]).batchnorm(one, one, one, one).tolist()
         [[3.0]]
         """
-        axes = (axis,) if isinstance(axis, int) else tuple(axis)
+        axes = whole_numbers("axis", axis)
+        tensors("each of mean and invstd", (mean, invstd))
+        tensors("each of weight and bias", [x for x in (weight, bias) if x is not None])
         kept = [self._axis(dim) for dim in axes]
         shape = [size if i in kept else 1 for i, size in enumerate(self.shape)]
         wide = self.cast(computing_dtype(self.dtype))
@@ -70,7 +73,7 @@ class NeuralMixin(RandMixin):
         >>> Tensor([1.0, 2.0]).dropout().tolist()
         [1.0, 2.0]
         """
-        if not 0 <= p <= 1:
+        if not 0 <= real_number("p", p) <= 1:
             raise ArgumentError(f"dropout has a probability from 0 to 1, found {p}")
         if not TRAINING or p == 0:
             return self
@@ -94,6 +97,20 @@ class NeuralMixin(RandMixin):
         >>> x.scaled_dot_product_attention(x, x).shape
         (1, 2, 4)
         """
+        tensors("each of key and value", (key, value))
+        if attn_mask is not None:
+            tensors("attn_mask", (attn_mask,))
+        if any(part.ndim < (3 if enable_gqa else 2) for part in (self, key, value)):
+            wanted = "(..., heads, length, width)" if enable_gqa else "(..., length, width)"
+            raise ShapeError(
+                f"attention takes query, key and value of shape {wanted}, found {self.shape}, "
+                f"{key.shape} and {value.shape}"
+            )
+        if enable_gqa and self.shape[-3] % max(1, key.shape[-3]):
+            raise ShapeError(
+                f"attention with enable_gqa needs a multiple of the {key.shape[-3]} heads of the "
+                f"key, found {self.shape[-3]} heads of the query"
+            )
         if enable_gqa:
             times = self.shape[-3] // key.shape[-3]
             key = key.repeat_interleave(times, dim=-3)

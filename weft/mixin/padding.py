@@ -13,6 +13,7 @@ from typing import Any, Self
 from weft.dtype import dtypes
 from weft.errors import ArgumentError, ShapeError
 from weft.helpers import argfix, ceildiv
+from weft.mixin.check import described, whole_number, whole_numbers
 from weft.mixin.movement import MovementMixin, is_int
 
 Pair = tuple[Any, Any]
@@ -50,13 +51,18 @@ class PaddingMixin(MovementMixin):
         return result
 
     def _padding_pairs(self, padding: Any) -> list[Pair]:
-        if is_int(padding):
-            raise ArgumentError(f"pad takes a sequence such as (left, right), found {padding}")
+        what = "the padding"
+        if not isinstance(padding, (tuple, list)):
+            raise ArgumentError(
+                f"pad takes a sequence such as (left, right), found {described(padding)}"
+            )
         parts = list(padding)
         if all(part is None or isinstance(part, (tuple, list)) for part in parts):
-            if len(parts) != self.ndim:
+            pairs = [(0, 0) if part is None else whole_numbers(what, part) for part in parts]
+            if len(pairs) != self.ndim or any(len(pair) != 2 for pair in pairs):
                 raise ShapeError(f"pad of {self.shape} by {padding}: give a pair for each axis")
-            return [(0, 0) if part is None else (part[0], part[1]) for part in parts]
+            return [(before, after) for before, after in pairs]
+        parts = [whole_number(what, part) for part in parts]
         if len(parts) % 2 or len(parts) > 2 * self.ndim:
             raise ShapeError(
                 f"pad of {self.shape} by {padding}: give (before, after) for the last axes, at "
@@ -123,7 +129,7 @@ class PaddingMixin(MovementMixin):
         if len(asked) != self.ndim:
             raise ShapeError(f"pad_to of {self.shape} to {asked}: give a size for each axis")
         pairs = [
-            (0, 0 if want is None else want - have)
+            (0, 0 if want is None else whole_number("a size", want) - have)
             for want, have in zip(asked, self.shape, strict=True)
         ]
         if any(is_int(after) and after < 0 for _, after in pairs):
@@ -147,6 +153,9 @@ class PaddingMixin(MovementMixin):
         [[0, 1, 2], [1, 2, 3], [2, 3, 4]]
         """
         axis = self._axis(dim)
+        size, step = whole_number("size", size), whole_number("step", step)
+        if self.ndim == 0:
+            raise ShapeError("unfold of a tensor of shape (): it has no axis")
         if size < 0 or step < 1 or size > self.shape[axis]:
             raise ArgumentError(
                 f"unfold of axis {dim} of {self.shape} into windows of {size}, {step} apart: the "
@@ -218,13 +227,19 @@ class PaddingMixin(MovementMixin):
 
     # ------------------------------------------------------------ diagonals
     def diag(self) -> Self:
-        """A square matrix with this vector on its diagonal.
+        """A square matrix with this vector on its diagonal; of a matrix, its diagonal.
 
         >>> Tensor([1, 2]).diag().tolist()
         [[1, 0], [0, 2]]
+        >>> Tensor([[1, 2], [3, 4]]).diag().tolist()
+        [1, 4]
         """
+        if self.ndim == 2:
+            return self.diagonal()
         if self.ndim != 1:
-            raise ShapeError(f"diag takes a vector, found shape {self.shape}; see diagonal()")
+            raise ShapeError(
+                f"diag takes a vector or a matrix, found shape {self.shape}; see diagonal()"
+            )
         n = self.shape[0]
         column = self.unsqueeze(1)._pad_zeros(((0, 0), (0, n)))
         return column.reshape((n * (n + 1),)).shrink(((0, n * n),)).reshape((n, n))
@@ -236,6 +251,7 @@ class PaddingMixin(MovementMixin):
         [1, 4]
         """
         first, second = self._axis(dim1), self._axis(dim2)
+        offset = whole_number("offset", offset)
         if self.ndim < 2 or first == second:
             raise ArgumentError(
                 f"diagonal of axes {dim1} and {dim2} of shape {self.shape}: it needs two axes"
@@ -244,10 +260,13 @@ class PaddingMixin(MovementMixin):
         matrix = self.permute([*order, first, second])
         rows, columns = matrix.shape[-2:]
         top, left = max(0, -offset), max(0, offset)
-        n = min(rows - top, columns - left)
-        if n <= 0:
-            raise ShapeError(f"diagonal {offset} of {rows} by {columns} has no elements")
+        n = max(0, min(rows - top, columns - left))
         kept = matrix.shape[:-2]
+        if n == 0:
+            # there is nothing on it, as in NumPy and PyTorch
+            return (
+                matrix._slice(self.ndim - 1, 0, 0)._slice(self.ndim - 2, 0, 0).reshape((*kept, 0))
+            )
         square = matrix._slice(self.ndim - 2, top, top + n)._slice(self.ndim - 1, left, left + n)
         # every (n+1)-th element of the flat square
         flat = square.reshape((*kept, n * n))

@@ -19,7 +19,8 @@ from weft.device import Device
 from weft.dtype import DType, dtypes, to_dtype
 from weft.engine import record
 from weft.errors import ArgumentError, DTypeError, ShapeError
-from weft.helpers import argfix, ceildiv, prod
+from weft.helpers import ceildiv, prod
+from weft.mixin.check import real_number, tensors, whole_number
 from weft.mixin.creation import Devices, checked_shape
 from weft.mixin.sort import SortMixin
 from weft.uop.node import UOp
@@ -129,7 +130,13 @@ class RandMixin(SortMixin):
         >>> hex(Tensor.random_bits(key, Tensor([0], dtype=dtypes.uint32), 1).item())
         '0x6b200159'
         """
-        return cls._words(key[0], key[1], counter[0], num)
+        tensors("each of key and counter", (key, counter))
+        if key.ndim != 1 or counter.ndim != 1:
+            raise ShapeError(
+                f"random_bits takes a key of shape (2,) and a counter of shape (1,), found "
+                f"{key.shape} and {counter.shape}"
+            )
+        return cls._words(key[0], key[1], counter[0], whole_number("num", num, least=0))
 
     @classmethod
     def _words(cls, key0: Self, key1: Self, start: Self, count: Any) -> Self:
@@ -287,6 +294,7 @@ class RandMixin(SortMixin):
         >>> Tensor.uniform(2, 3, low=-1, high=1).shape
         (2, 3)
         """
+        low, high = real_number("low", low), real_number("high", high)
         chosen = dtypes.default_float if dtype is None else to_dtype(dtype)
         computed = chosen if dtypes.is_float(chosen) else dtypes.float32
         unit = cls.rand(*shape, dtype=computed, **kwargs)
@@ -310,6 +318,7 @@ class RandMixin(SortMixin):
         >>> Tensor.normal(2, 3, mean=5.0).shape
         (2, 3)
         """
+        mean, std = real_number("mean", mean), real_number("std", std)
         numbers = cls.randn(*shape, **kwargs) * std + mean
         numbers.requires_grad_(requires_grad)
         return numbers
@@ -322,8 +331,16 @@ class RandMixin(SortMixin):
         >>> Tensor.scaled_uniform(2, 3).shape
         (2, 3)
         """
-        bound = prod(argfix(*shape)) ** -0.5
+        bound = max(1, prod(checked_shape(*shape))) ** -0.5
         return cls.uniform(*shape, low=-bound, high=bound, **kwargs)
+
+    @classmethod
+    def _weight_shape(cls, name: str, shape: Any) -> tuple[Any, ...]:
+        """The shape of weights: (out, in, ...)."""
+        sizes = checked_shape(*shape)
+        if not sizes:
+            raise ShapeError(f"{name} takes the shape (out, in, ...) of weights, found ()")
+        return sizes
 
     @classmethod
     def glorot_uniform(cls, *shape: Any, **kwargs: Any) -> Self:
@@ -332,8 +349,8 @@ class RandMixin(SortMixin):
         >>> Tensor.glorot_uniform(2, 3).shape
         (2, 3)
         """
-        sizes = argfix(*shape)
-        bound = (6 / (sizes[0] + prod(sizes[1:]))) ** 0.5
+        sizes = cls._weight_shape("glorot_uniform", shape)
+        bound = (6 / max(1, sizes[0] + prod(sizes[1:]))) ** 0.5
         return cls.uniform(*shape, low=-bound, high=bound, **kwargs)
 
     @classmethod
@@ -343,7 +360,9 @@ class RandMixin(SortMixin):
         >>> Tensor.kaiming_uniform(2, 3).shape
         (2, 3)
         """
-        bound = math.sqrt(6 / (1 + a * a) / prod(argfix(*shape)[1:]))
+        slope = real_number("a", a)
+        inputs = prod(cls._weight_shape("kaiming_uniform", shape)[1:])
+        bound = math.sqrt(6 / (1 + slope * slope) / max(1, inputs))
         return cls.uniform(*shape, low=-bound, high=bound, **kwargs)
 
     @classmethod
@@ -353,7 +372,9 @@ class RandMixin(SortMixin):
         >>> Tensor.kaiming_normal(2, 3).shape
         (2, 3)
         """
-        std = math.sqrt(2 / (1 + a * a) / prod(argfix(*shape)[1:]))
+        slope = real_number("a", a)
+        inputs = prod(cls._weight_shape("kaiming_normal", shape)[1:])
+        std = math.sqrt(2 / (1 + slope * slope) / max(1, inputs))
         return cls.normal(*shape, std=std, **kwargs)
 
     # ------------------------------------------------------------ choices
@@ -366,7 +387,7 @@ class RandMixin(SortMixin):
         >>> sorted(Tensor.randperm(4).tolist())
         [0, 1, 2, 3]
         """
-        keys = cls._bits(n)._drawn_on(device)
+        keys = cls._bits(whole_number("n", n, least=0))._drawn_on(device)
         made = keys.argsort().cast(to_dtype(dtype))
         made.requires_grad_(kwargs.get("requires_grad"))
         return made
@@ -392,6 +413,7 @@ class RandMixin(SortMixin):
         >>> Tensor([0.0, 1.0]).multinomial(2, replacement=True).tolist()
         [1, 1]
         """
+        num_samples = whole_number("num_samples", num_samples)
         if self.ndim not in (1, 2) or num_samples < 1:
             raise ArgumentError(
                 f"multinomial takes weights of 1 or 2 axes and at least 1 sample, found shape "

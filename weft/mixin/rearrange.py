@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from weft.errors import ArgumentError, ShapeError
 from weft.helpers import prod
+from weft.mixin.check import some_text
 from weft.mixin.padding import PaddingMixin
 
 _TOKEN = re.compile(r"\s*(\.\.\.|\w+|[()])")
@@ -28,7 +29,7 @@ class RearrangeMixin(PaddingMixin):
         >>> Tensor.zeros(2, 6).rearrange("a (b c) -> c (a b)", b=3).shape
         (2, 6)
         """
-        left, arrow, right = formula.partition("->")
+        left, arrow, right = some_text("the formula", formula).partition("->")
         if not arrow:
             raise ArgumentError(f"rearrange takes a formula with ->, found {formula!r}")
         before, after = _groups(left, formula), _groups(right, formula)

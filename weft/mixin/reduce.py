@@ -12,9 +12,10 @@ import builtins
 from collections.abc import Sequence
 from typing import Self
 
-from weft.dtype import DType, dtypes, least_upper_float
+from weft.dtype import DType, dtypes, least_upper_float, to_dtype
 from weft.errors import ArgumentError, ShapeError
 from weft.helpers import prod
+from weft.mixin.check import whole_numbers
 from weft.mixin.dtype import DTypeMixin, computing_dtype, sum_dtype
 from weft.mixin.movement import MovementMixin
 from weft.uop.opset import Ops
@@ -35,7 +36,7 @@ class ReduceMixin(MovementMixin, DTypeMixin):
         """Axis numbers in ascending order; None is all of them."""
         if axis is None:
             return tuple(range(self.ndim))
-        asked = (axis,) if isinstance(axis, int) else tuple(axis)
+        asked = (axis,) if isinstance(axis, int) else whole_numbers("axis", axis)
         axes = tuple(sorted(self._axis(dim) for dim in asked))
         if len(set(axes)) != len(axes):
             raise ArgumentError(f"reduction over the axes {asked}: an axis is there twice")
@@ -57,7 +58,7 @@ class ReduceMixin(MovementMixin, DTypeMixin):
         >>> Tensor([[1, 2], [3, 4]]).sum(axis=0).tolist()
         [4, 6]
         """
-        wide = sum_dtype(self.dtype) if dtype is None else dtype
+        wide = sum_dtype(self.dtype) if dtype is None else to_dtype(dtype)
         narrow = dtypes.is_float(self.dtype) and dtype is None
         accumulating = sum_dtype(wide) if dtypes.is_float(wide) else wide
         result = self.cast(accumulating)._reduce(Ops.ADD, axis, keepdim)
@@ -69,7 +70,7 @@ class ReduceMixin(MovementMixin, DTypeMixin):
         >>> Tensor([[1, 2], [3, 4]]).prod().item()
         24
         """
-        wide = sum_dtype(self.dtype) if dtype is None else dtype
+        wide = sum_dtype(self.dtype) if dtype is None else to_dtype(dtype)
         narrow = dtypes.is_float(self.dtype) and dtype is None
         accumulating = sum_dtype(wide) if dtypes.is_float(wide) else wide
         result = self.cast(accumulating)._reduce(Ops.MUL, axis, keepdim)

@@ -15,6 +15,7 @@ from typing import Any, Self
 from weft.dtype import dtypes
 from weft.errors import ArgumentError, ShapeError
 from weft.helpers import ceildiv
+from weft.mixin.check import whole_numbers
 from weft.mixin.dtype import computing_dtype
 from weft.mixin.loss import LossMixin
 from weft.mixin.movement import is_int
@@ -50,7 +51,7 @@ class ResizeMixin(LossMixin):
         >>> Tensor([[1.0, 3.0]]).interpolate((4,)).tolist()
         [[1.0, 1.5, 2.5, 3.0]]
         """
-        sizes = (size,) if isinstance(size, int) else tuple(size)
+        sizes = whole_numbers("size", size)
         kind = self._checked_resize(sizes, mode, align_corners)
         first = self.ndim - len(sizes)
         value = self
@@ -68,7 +69,7 @@ class ResizeMixin(LossMixin):
         return value.round().cast(self.dtype)
 
     def _checked_resize(self, sizes: Sequence[Any], mode: str, align_corners: bool) -> str:
-        if mode not in _MODES:
+        if not isinstance(mode, str) or mode not in _MODES:
             named = ", ".join(f'"{name}"' for name in _MODES)
             raise ArgumentError(f"interpolate has the modes {named}, found {mode!r}")
         kind, axes = _MODES[mode]

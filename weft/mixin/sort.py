@@ -13,8 +13,11 @@ from typing import Any, Self
 from weft.dtype import PyConst, dtypes
 from weft.errors import ArgumentError
 from weft.helpers import ceildiv, prod
+from weft.mixin.check import whole_number
 from weft.mixin.conv import ConvMixin
 from weft.mixin.movement import is_int
+from weft.mixin.once import built_once
+from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
 _UNSIGNED = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}
@@ -31,7 +34,7 @@ _BLOCK = 64
 # topk of up to so many looks for blocks with great elements first, until so many are left; of more
 # it counts digits of so many bits
 _FEW = 256
-_LEAF = 4096
+_LEAF = 2048
 _TABLE = 11
 
 
@@ -68,10 +71,12 @@ class SortMixin(ConvMixin):
             return self._from_uop(self._constant(0).uop).cast(dtypes.default_int)
         keys = self._sort_keys(descending).transpose(axis, -1)
         if is_int(keys.shape[-1]) and keys.shape[-1] <= 1 or 0 in keys.shape:
-            return self.zeros_like(dtype=dtypes.default_int)
+            first = self._from_uop(UOp.const(dtypes.default_int, 0).expand(self.shape))
+            return first if self.device is None else first.to(self.device)
         rows = keys.reshape((prod(keys.shape[:-1]), keys.shape[-1])).contiguous()
         return rows._order().reshape(keys.shape).transpose(axis, -1)
 
+    @built_once
     def _order(self) -> Self:
         """Places in order along the second of two axes, of keys."""
         count = self.shape[1]
@@ -88,10 +93,10 @@ class SortMixin(ConvMixin):
         rank = before.sum(2).cast(dtypes.default_int).contiguous()
         return self._put_in_order(rank, places.expand(self.shape))
 
-    def _put_in_order(self, rank: Self, values: Self) -> Self:
+    def _put_in_order(self, rank: Self, values: Self, into: Self | None = None) -> Self:
         """The values of each row at their ranks, which are all places of the row."""
         row = self._iota(self.shape[0]).unsqueeze(1).expand(rank.shape)
-        return values._permuted((0, 1), (row, rank))
+        return values._permuted((0, 1), (row, rank), into)
 
     def _digit_order(self) -> Self:
         """A radix sort: per digit, the place of an element is how many come before it.
@@ -107,22 +112,46 @@ class SortMixin(ConvMixin):
         row = self._iota(rows).reshape((rows, 1, 1))
         row_of = row.squeeze(2)
         block = self._iota(blocks).reshape((1, blocks, 1))
-        digits = self._iota(1 << _DIGIT).cast(dtypes.uint8)
         places = self._iota(_BLOCK)
         later = places.unsqueeze(0).ge(places.unsqueeze(1))
-        order = self._iota(blocks * _BLOCK).expand(keys.shape)
-        for shift in range(0, keys.dtype.itemsize * 8, _DIGIT):
-            sorted_keys = keys if shift == 0 else keys._take({0: row_of, 1: order})
-            digit = ((sorted_keys >> shift) & ((1 << _DIGIT) - 1)).cast(dtypes.uint8)
+        everywhere = self._iota(blocks * _BLOCK).expand(keys.shape)
+        order: Self | None = None
+        older: Self | None = None
+        for word, shift, width in keys._digits():
+            sorted_keys = word if order is None else word._take({0: row_of, 1: order})
+            digit = ((sorted_keys >> shift) & ((1 << width) - 1)).cast(dtypes.uint8)
             digit = digit.reshape((rows, blocks, _BLOCK)).contiguous()
+            digits = self._iota(1 << width).cast(dtypes.uint8)
             mine = digit.unsqueeze(1).eq(digits.reshape((1, -1, 1, 1)))
-            counts = mine.cast(dtypes.int32).sum(3)
+            # a block has few elements: bytes count them, and most lanes fit a vector
+            counts = mine.cast(dtypes.uint8).sum(3, dtype=dtypes.uint8).cast(dtypes.int32)
             ends = counts.flatten(1).cumsum(1).reshape(counts.shape)
-            after = (digit.unsqueeze(3).eq(digit.unsqueeze(2)) & later).cast(dtypes.int32).sum(3)
+            after = (digit.unsqueeze(3).eq(digit.unsqueeze(2)) & later).cast(dtypes.uint8)
+            after = after.sum(3, dtype=dtypes.uint8).cast(dtypes.int32)
             end = ends._take({0: row, 1: digit.cast(dtypes.int32), 2: block})
             rank = (end - after).contiguous().reshape(keys.shape)
-            order = keys._put_in_order(rank, order)
+            values = everywhere if order is None else order
+            # the order of the pass before last makes room: two of them are enough
+            order, older = keys._put_in_order(rank, values, older), order
+        assert order is not None
         return order._slice(1, 0, count)
+
+    def _digits(self) -> list[tuple[Self, int, int]]:
+        """(ints, shift, width) of the digits of unsigned keys, the least one first.
+
+        Digits of 64 bits are read from two words: what is read in random order is half as much.
+        """
+        bits = self.dtype.itemsize * 8
+        words = [self]
+        if bits == 64:
+            words = [self.cast(dtypes.uint32).contiguous(), (self >> 32).cast(dtypes.uint32)]
+            words[1] = words[1].contiguous()
+            bits = 32
+        count = ceildiv(bits, _DIGIT)
+        # as many digits as that takes, of equal widths
+        widths = [bits // count + (number < bits % count) for number in range(count)]
+        starts = [sum(widths[:number]) for number in range(count)]
+        return [(word, *pair) for word in words for pair in zip(starts, widths, strict=True)]
 
     def _unsigned_keys(self) -> Self:
         """Keys of the same order that are not negative."""
@@ -148,7 +177,11 @@ class SortMixin(ConvMixin):
         """
         if self.ndim == 0:
             return self, self.argsort(dim)
-        axis = self._axis(dim)
+        sorted_both: tuple[Self, Self] = self._sorted(self._axis(dim), bool(descending))
+        return sorted_both
+
+    @built_once
+    def _sorted(self, axis: int, descending: bool) -> tuple[Self, Self]:
         order = self.argsort(axis, descending).contiguous()
         return self.gather(axis, order), order
 
@@ -161,8 +194,14 @@ class SortMixin(ConvMixin):
         [[3, 2], [0, 2]]
         """
         axis = self._axis(dim)
+        k = whole_number("k", k)
         if self.ndim == 0 or not 0 <= k <= self.shape[axis]:
             raise ArgumentError(f"topk of {k} elements along axis {dim} of shape {self.shape}")
+        found: tuple[Self, Self] = self._top(k, axis, bool(largest))
+        return found
+
+    @built_once
+    def _top(self, k: int, axis: int, largest: bool) -> tuple[Self, Self]:
         if k == 0 or 0 in self.shape:
             order = self.argsort(axis, largest)._slice(axis, 0, k)
             return self.gather(axis, order), order

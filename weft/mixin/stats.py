@@ -14,9 +14,11 @@ from typing import Any, Self
 from weft.dtype import dtypes, least_upper_float
 from weft.errors import ArgumentError, ShapeError
 from weft.helpers import ceildiv, prod
+from weft.mixin.check import real_number
 from weft.mixin.dtype import computing_dtype, sum_dtype
 from weft.mixin.indexing import IndexingMixin
 from weft.mixin.movement import is_int
+from weft.mixin.once import built_once
 from weft.mixin.reduce import Axes
 from weft.mixin.unary import in_wide_floats
 from weft.uop.opset import Ops
@@ -76,6 +78,7 @@ class StatsMixin(IndexingMixin):
 
     def _variance(self, axis: Axes, keepdim: bool, correction: int) -> Self:
         wide = self.cast(computing_dtype(self.dtype))
+        correction = real_number("correction", correction)
         count = prod(self.shape[i] for i in self._axes(axis))
         squares = (wide - wide.mean(axis, keepdim=True)).square()
         divisor = max(0, count - correction) if isinstance(count, int) else count - correction
@@ -147,6 +150,9 @@ class StatsMixin(IndexingMixin):
         0.6931471824645996
         """
         wide = self.cast(computing_dtype(self.dtype))
+        if any(is_int(self.shape[i]) and self.shape[i] == 0 for i in self._axes(axis)):
+            # the logarithm of a sum of nothing
+            return wide.sum(axis, keepdim).log().cast(least_upper_float(self.dtype))
         greatest = wide.max(axis, keepdim=True)
         # of infinities nothing may be subtracted: inf - inf is nan
         shift = greatest.isfinite().where(greatest, greatest._constant(0))
@@ -207,22 +213,25 @@ class StatsMixin(IndexingMixin):
         [0.0, 0.6931471824645996]
         """
         wide = self.cast(computing_dtype(self.dtype))
-        result = wide._unchanged() if self.ndim == 0 else wide._scan_with(axis, _LogSumExp)
+        place = self._axis(axis)
+        result = wide._unchanged() if self.ndim == 0 else wide._scan_with(place, _LogSumExp)
         return result.cast(least_upper_float(self.dtype))
 
     def _scan(self, axis: int, op: Ops) -> Self:
         """Every prefix of an axis reduced with op."""
+        place = self._axis(axis)
         if self.ndim == 0:
             return self._unchanged()
         neutral = self.dtype.min if op is Ops.MAX else {Ops.ADD: 0, Ops.MUL: 1}[op]
-        return self._scan_with(axis, _Fold(op, neutral))
+        scanned: Self = self._scan_with(place, _Fold(op, neutral))
+        return scanned
 
-    def _scan_with(self, axis: int, fold: Any) -> Self:
+    @built_once
+    def _scan_with(self, place: int, fold: Any) -> Self:
         """Every prefix of an axis folded, in blocks: work linear in the number of elements.
 
         The blocks' totals are scanned in turn, and each block starts with what comes before it.
         """
-        place = self._axis(axis)
         count = self.shape[place]
         before, after = self.shape[:place], self.shape[place + 1 :]
         if is_int(count) and count <= 1:

@@ -17,7 +17,7 @@ from weft.engine.cell import Cell
 from weft.engine.operands import Move
 from weft.engine.programs import runner_for
 from weft.engine.storage import buffer_of, node_of
-from weft.errors import DeviceError, ShapeError
+from weft.errors import DeviceError, IndexingError, ShapeError
 from weft.helpers import prod
 from weft.mixin.creation import Devices
 from weft.mixin.digest import DigestMixin
@@ -96,7 +96,12 @@ class ValuesMixin(DigestMixin):
         >>> Tensor.zeros(2, 3).size(), Tensor.zeros(2, 3).size(1)
         ((2, 3), 3)
         """
-        return self.shape if dim is None else self.shape[self._axis(dim)]
+        if dim is None:
+            return self.shape
+        axis = self._axis(dim)
+        if not self.ndim:
+            raise IndexingError(f"size of axis {dim} of a tensor of shape (): it has none")
+        return self.shape[axis]
 
     def nbytes(self) -> Any:
         """How many bytes the elements take.

@@ -1,7 +1,7 @@
 """Neural nets: layers, optimisers, schedules, mixed precision, saved states, data sets.
 
-In: Tensors. Out: the layers by name; `nn.optim`, `nn.schedule`, `nn.amp`, `nn.state` and
-`nn.datasets`, loaded here so that they just work after `from weft import nn`.
+In: Tensors. Out: the layers by name; `nn.optim`, `nn.schedule`, `nn.amp`, `nn.state`, `nn.datasets`
+and `nn.torch`, loaded here so that they just work after `from weft import nn`.
 A user of the public names of weft; nothing below imports it.
 """
 
@@ -10,6 +10,7 @@ import weft.nn.datasets as datasets
 import weft.nn.optim as optim
 import weft.nn.schedule as schedule
 import weft.nn.state as state
+import weft.nn.torch as torch
 from weft.nn.attention import MultiHeadAttention, MultiheadAttention
 from weft.nn.conv import (
     Conv1d,
@@ -72,4 +73,5 @@ __all__ = [
     "optim",
     "schedule",
     "state",
+    "torch",
 ]

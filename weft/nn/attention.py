@@ -15,7 +15,7 @@ from weft.dtype import dtypes
 from weft.errors import ArgumentError, ShapeError
 from weft.mixin.dtype import computing_dtype
 from weft.nn.amp import computing
-from weft.nn.initial import glorot_uniform
+from weft.nn.initial import glorot_normal, glorot_uniform
 from weft.nn.linear import Linear
 from weft.tensor import Tensor
 
@@ -35,6 +35,8 @@ class MultiheadAttention:
         num_heads: int,
         dropout: float = 0.0,
         bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
         kdim: int | None = None,
         vdim: int | None = None,
         batch_first: bool = False,
@@ -44,6 +46,7 @@ class MultiheadAttention:
         self.embed_dim = embed_dim
         self.num_heads = num_heads
         self.dropout = dropout
+        self.add_zero_attn = add_zero_attn
         self.batch_first = batch_first
         self.kdim = embed_dim if kdim is None else kdim
         self.vdim = embed_dim if vdim is None else vdim
@@ -54,6 +57,9 @@ class MultiheadAttention:
             self.k_proj_weight = glorot_uniform(embed_dim, self.kdim)
             self.v_proj_weight = glorot_uniform(embed_dim, self.vdim)
         self.in_proj_bias = Tensor.zeros(3 * embed_dim) if bias else None
+        # one more key and value that every query may look at
+        self.bias_k = glorot_normal(1, 1, embed_dim) if add_bias_kv else None
+        self.bias_v = glorot_normal(1, 1, embed_dim) if add_bias_kv else None
         self.out_proj = Linear(embed_dim, embed_dim, bias)
         if bias:
             self.out_proj.bias = Tensor.zeros(embed_dim)
@@ -69,11 +75,18 @@ class MultiheadAttention:
         if self.in_proj_bias is not None:
             biases = list(self.in_proj_bias.chunk(3))
         result = []
-        for x, parameter, offset in zip(inputs, self._weights(), biases, strict=True):
+        more = (None, self.bias_k, self.bias_v)
+        for x, parameter, offset, extra in zip(inputs, self._weights(), biases, more, strict=True):
             values, weight, bias = computing(x, parameter, offset)
             projected = values.linear(weight.transpose(), bias)
-            cut = projected.reshape(x.shape[0], x.shape[1], self.num_heads, -1)
+            if extra is not None:
+                row = computing(extra)[0].expand(x.shape[0], 1, self.embed_dim)
+                projected = projected.cat(row, dim=1)
+            cut = projected.reshape(x.shape[0], projected.shape[1], self.num_heads, -1)
             result.append(cut.transpose(1, 2))
+        if self.add_zero_attn:
+            # one more step of zeros
+            result[1:] = [head.pad((0, 0, 0, 1)) for head in result[1:]]
         return result
 
     def __call__(
@@ -127,16 +140,20 @@ class MultiheadAttention:
         is_causal: bool,
     ) -> Tensor | None:
         """What is added to the scores, broadcastable to (batch, heads, queries, keys)."""
-        batch, queries, keys = query.shape[0], query.shape[-2], key.shape[-2]
+        batch, queries = query.shape[0], query.shape[-2]
+        # what a layer adds to the keys by itself is never masked
+        added = (self.bias_k is not None) + self.add_zero_attn
+        keys = key.shape[-2] - added
         parts = []
         if is_causal and attn_mask is None:
             attn_mask = Tensor.ones(queries, keys, dtype=dtypes.bool).triu(1)
         if attn_mask is not None:
             if attn_mask.ndim == 3:
                 attn_mask = attn_mask.reshape(batch, self.num_heads, queries, keys)
-            parts.append(_added(attn_mask, query))
+            parts.append(_added(attn_mask, query).pad((0, added)))
         if key_padding_mask is not None:
-            parts.append(_added(key_padding_mask.reshape(batch, 1, 1, keys), query))
+            mask = key_padding_mask.reshape(batch, 1, 1, keys)
+            parts.append(_added(mask, query).pad((0, added)))
         if not parts:
             return None
         return parts[0] if len(parts) == 1 else parts[0] + parts[1]

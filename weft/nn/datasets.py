@@ -28,35 +28,75 @@ Location = str | os.PathLike[str] | None
 
 @dataclass(frozen=True)
 class _Remote:
-    """A file on the web. The MD5 is the one its publishers give; it tells damage, not malice."""
+    """A file on the web, known by its size and SHA-256."""
 
     url: str
     size: int
-    md5: str
+    sha256: str
 
     @property
     def name(self) -> str:
         return self.url.rsplit("/", 1)[1]
 
+    def is_in(self, path: Path) -> bool:
+        """Whether the file at a path is this one."""
+        if path.stat().st_size != self.size:
+            return False
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest() == self.sha256
+
 
 _MNIST = "https://storage.googleapis.com/cvdf-datasets/mnist/"
-_FASHION = "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/"
+# no https there; the checksums stand in for it
+_FASHION = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
 _MNIST_FILES = (
-    _Remote(_MNIST + "train-images-idx3-ubyte.gz", 9912422, "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
-    _Remote(_MNIST + "train-labels-idx1-ubyte.gz", 28881, "d53e105ee54ea40749a09fcbcd1e9432"),
-    _Remote(_MNIST + "t10k-images-idx3-ubyte.gz", 1648877, "9fb629c4189551a2d022fa330f9573f3"),
-    _Remote(_MNIST + "t10k-labels-idx1-ubyte.gz", 4542, "ec29112dd5afa0611ce80d1b7f02629c"),
+    _Remote(
+        _MNIST + "train-images-idx3-ubyte.gz",
+        9912422,
+        "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+    ),
+    _Remote(
+        _MNIST + "train-labels-idx1-ubyte.gz",
+        28881,
+        "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+    ),
+    _Remote(
+        _MNIST + "t10k-images-idx3-ubyte.gz",
+        1648877,
+        "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+    ),
+    _Remote(
+        _MNIST + "t10k-labels-idx1-ubyte.gz",
+        4542,
+        "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+    ),
 )
 _FASHION_FILES = (
-    _Remote(_FASHION + "train-images-idx3-ubyte.gz", 26421880, "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
-    _Remote(_FASHION + "train-labels-idx1-ubyte.gz", 29515, "25c81989df183df01b3e8a0aad5dffbe"),
-    _Remote(_FASHION + "t10k-images-idx3-ubyte.gz", 4422102, "bef4ecab320f06d8554ea6380940ec79"),
-    _Remote(_FASHION + "t10k-labels-idx1-ubyte.gz", 5148, "bb300cfdad3c16e7a12a480ee83cd310"),
+    _Remote(
+        _FASHION + "train-images-idx3-ubyte.gz",
+        26421880,
+        "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+    ),
+    _Remote(
+        _FASHION + "train-labels-idx1-ubyte.gz",
+        29515,
+        "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+    ),
+    _Remote(
+        _FASHION + "t10k-images-idx3-ubyte.gz",
+        4422102,
+        "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+    ),
+    _Remote(
+        _FASHION + "t10k-labels-idx1-ubyte.gz",
+        5148,
+        "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+    ),
 )
 _CIFAR_FILE = _Remote(
     "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
     170052171,
-    "c32a1d4ab5d03f1284b67883e8d87530",
+    "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
 )
 
 _DIGITS = Path(__file__).parent / "data" / "digits.gz"
@@ -134,22 +174,27 @@ def _idx_file(remote: _Remote, folder: Path | None, name: str) -> Path:
 
 
 def _fetch(remote: _Remote, name: str) -> Path:
-    """The file from the cache or the web, checked; a message for those who are offline."""
-    try:
-        found = fetch(remote.url, name=remote.name, subdir=f"datasets/{name}")
-    except DataError as error:
-        raise DataError(
-            f"{name} is not here yet and could not be downloaded. {error}. Or give the folder it "
-            f"is in: {name.split('-')[-1]}(path=...). datasets.digits() comes with weft and needs "
-            "no download"
-        ) from error
-    digest = hashlib.md5(found.read_bytes(), usedforsecurity=False).hexdigest()
-    if found.stat().st_size != remote.size or digest != remote.md5:
-        raise DataError(
-            f"{found} should have {remote.size} bytes and MD5 {remote.md5}, found "
-            f"{found.stat().st_size} bytes and {digest}; delete it to download it again"
-        )
-    return found
+    """The file from the cache or the web, checked; a message for those who are offline.
+
+    What is damaged in the cache is downloaded again, once.
+    """
+    for cached in (True, False):
+        try:
+            found = fetch(remote.url, remote.name, f"datasets/{name}", allow_caching=cached)
+        except DataError as error:
+            raise DataError(
+                f"{name} is not here yet and could not be downloaded. {error}. Or give the folder "
+                f"it is in: {name.split('-')[-1]}(path=...). datasets.digits() comes with weft and "
+                "needs no download"
+            ) from error
+        if remote.is_in(found):
+            return found
+    size = found.stat().st_size
+    found.unlink()
+    raise DataError(
+        f"{remote.url} should have {remote.size} bytes and SHA-256 {remote.sha256}, but what came "
+        f"has {size} bytes and another one, so it was not kept"
+    )
 
 
 def _read_idx(path: Path) -> tuple[bytes, tuple[int, ...]]:

@@ -11,6 +11,7 @@ import math
 from typing import Any
 
 from weft.dtype import DType
+from weft.helpers import prod
 from weft.tensor import Tensor
 
 
@@ -41,6 +42,16 @@ def glorot_uniform(rows: int, columns: int) -> Tensor:
     (4, 100)
     """
     return uniform(rows, columns, bound=math.sqrt(6 / (rows + columns)))
+
+
+def glorot_normal(*shape: int) -> Tensor:
+    """The same spread, of the normal distribution; axes after the second are space.
+
+    >>> glorot_normal(1, 1, 8).shape
+    (1, 1, 8)
+    """
+    fans = (shape[0] + shape[1]) * prod(shape[2:])
+    return (Tensor.randn(*shape) * math.sqrt(2 / fans)).contiguous()
 
 
 def normal(*shape: int) -> Tensor:

@@ -6,11 +6,13 @@ Invariant: names and shapes of parameters are PyTorch's, so its state dicts load
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 from weft.dtype import dtypes
 from weft.errors import ArgumentError, DTypeError
+from weft.mixin.dtype import computing_dtype
 from weft.nn.amp import computing
 from weft.nn.initial import fan_in_uniform, normal
 from weft.tensor import Tensor
@@ -38,12 +40,20 @@ class Linear:
 class Embedding:
     """The rows of a table that indices name; the row `padding_idx` starts as 0 and is not trained.
 
+    With `max_norm`, rows that are used and have a greater norm (of power `norm_type`) are made
+    shorter in the table itself, before they are used.
+
     >>> Embedding(10, 4)(Tensor([[1, 2, 3]])).shape
     (1, 3, 4)
     """
 
     def __init__(
-        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
     ) -> None:
         if padding_idx is not None:
             if not -num_embeddings <= padding_idx < num_embeddings:
@@ -52,9 +62,13 @@ class Embedding:
                     "be one of them"
                 )
             padding_idx %= num_embeddings
+        if norm_type <= 0:
+            raise ArgumentError(f"norm_type is above 0, or inf, found {norm_type}")
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
         self.padding_idx = padding_idx
+        self.max_norm = max_norm
+        self.norm_type = norm_type
         self.weight = normal(num_embeddings, embedding_dim)
         if padding_idx is not None:
             padded = Tensor.arange(num_embeddings).reshape(-1, 1).eq(padding_idx)
@@ -63,10 +77,25 @@ class Embedding:
     def __call__(self, idx: Tensor) -> Tensor:
         if not dtypes.is_int(idx.dtype):
             raise DTypeError(f"an Embedding takes indices that are ints, found {idx.dtype}")
+        if self.max_norm is not None:
+            self._shorten(idx, self.max_norm)
         rows: Tensor = self.weight[idx]
         if self.padding_idx is None:
             return rows
         return idx.eq(self.padding_idx).unsqueeze(-1).where(rows.detach(), rows)
+
+    @Tensor.no_grad()
+    def _shorten(self, idx: Tensor, longest: float) -> None:
+        used = idx.reshape(-1)
+        rows = self.weight[used]
+        wide = rows.cast(computing_dtype(rows.dtype)).abs()
+        if self.norm_type == math.inf:
+            norms = wide.max(1, keepdim=True)
+        else:
+            norms = wide.pow(self.norm_type).sum(1, keepdim=True).pow(1 / self.norm_type)
+        # a little below, as PyTorch has it, so that rounding does not shorten a row again
+        scale = (norms > longest).where(longest / (norms + 1e-7), 1.0)
+        self.weight[used] = (rows * scale).cast(self.weight.dtype)
 
 
 class Dropout:

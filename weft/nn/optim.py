@@ -10,11 +10,13 @@ Nothing is computed before `step()` or whoever realizes what `schedule_step()` r
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
-from weft.dtype import dtypes, least_upper_dtype
+from weft.device import Device
+from weft.dtype import DType, dtypes, least_upper_dtype
 from weft.errors import ArgumentError, ShapeError
 from weft.helpers import dedup, prod
+from weft.knobs import FUSE_OPTIM
 from weft.mixin.dtype import computing_dtype
 from weft.nn.clip import clip_grad_norm_, clip_grad_value_, get_total_norm
 from weft.tensor import Tensor
@@ -35,6 +37,17 @@ __all__ = [
 
 # a storage and the value that it gets
 Change = tuple[Tensor, Tensor]
+# a number that stays, or one that a schedule changes
+Number = float | Tensor
+
+
+class Frame(TypedDict, total=False):
+    """What every optimiser takes beside its own arguments."""
+
+    # where it computes and keeps its state; None: where each parameter is
+    device: str | tuple[str, ...] | None
+    # whether all parameters are updated together; None: as the knob FUSE_OPTIM says
+    fused: bool | None
 
 
 class Optimizer:
@@ -43,9 +56,11 @@ class Optimizer:
     Float tensors are trained unless they have `requires_grad=False`; the others (running
     statistics, counters) are its `buffers`, realized together with a step. A parameter without a
     gradient is left as it is. A kind of optimiser says in `_changes` what a step does.
+    With `fused` (the default, FUSE_OPTIM) a step is a few kernels over all parameters; without,
+    `step()` updates one parameter after another.
     """
 
-    def __init__(self, params: Iterable[Tensor], lr: float) -> None:
+    def __init__(self, params: Iterable[Tensor], lr: float, **frame: Unpack[Frame]) -> None:
         given: list[Any] = dedup([params] if isinstance(params, Tensor) else list(params))
         for param in given:
             if not isinstance(param, Tensor):
@@ -63,7 +78,10 @@ class Optimizer:
             )
         # in memory from the first step on, so that all steps are the same program
         Tensor.realize(*self.params, *self.buffers)
-        self.device = self.params[0].device
+        asked, fused = frame.get("device"), frame.get("fused")
+        self.fused = bool(FUSE_OPTIM) if fused is None else fused
+        self.place = None if asked is None else Device.canonicalize(asked)
+        self.device = self.params[0].device if self.place is None else self.place
         self.dtype = dtypes.float32
         for param in self.params:
             self.dtype = least_upper_dtype(self.dtype, param.dtype)
@@ -71,9 +89,9 @@ class Optimizer:
         # what schedules start from; the first one sets it
         self.initial_lr: float | None = None
 
-    def _state(self, data: list[float]) -> Tensor:
+    def _state(self, data: list[float], dtype: DType | None = None) -> Tensor:
         """A few numbers of the optimiser's own."""
-        made = Tensor(data, dtype=self.dtype, device=self.device, requires_grad=False)
+        made = Tensor(data, self.device, dtype or self.dtype, requires_grad=False)
         return made.realize()
 
     def _zeros(self) -> list[Tensor]:
@@ -82,7 +100,7 @@ class Optimizer:
             Tensor.zeros(
                 *param.shape,
                 dtype=computing_dtype(param.dtype),
-                device=param.device,
+                device=param.device if self.place is None else self.place,
                 requires_grad=False,
             )
             for param in self.params
@@ -113,8 +131,11 @@ class Optimizer:
         >>> x.tolist()
         [0.5]
         """
-        changed = self.schedule_step()
-        changed[0].realize(*changed[1:])
+        parts = self._parts(None)
+        if self.fused:
+            parts = [[tensor for part in parts for tensor in part]]
+        for part in parts:
+            part[0].realize(*part[1:])
 
     def schedule_step(self, skip: Tensor | None = None) -> list[Tensor]:
         """As `step`, but lazy: the tensors to realize. Where `skip` is true nothing changes.
@@ -126,31 +147,33 @@ class Optimizer:
         >>> x.tolist()
         [0.5]
         """
+        return [tensor for part in self._parts(skip) for tensor in part]
+
+    def _parts(self, skip: Tensor | None) -> list[list[Tensor]]:
+        """What one step realizes: the gradients, each parameter with its state, what is shared."""
         present = [i for i, param in enumerate(self.params) if param.grad is not None]
         if not present:
             raise ArgumentError(
                 f"none of the {len(self.params)} parameters has a gradient; call backward() on a "
                 "loss that depends on them first"
             )
-        changes: list[Change] = []
+        changes: list[list[Change]] = []
+        gradients = []
         for number in present:
             param = self.params[number]
             gradient = param.grad
             assert gradient is not None
+            gradients.append(gradient)
             wide = computing_dtype(param.dtype)
-            changes += self._changes(number, param.detach().cast(wide), gradient.cast(wide))
-        changes += self._shared_changes(present)
-        changed = []
-        for storage, value in changes:
-            new = value.cast(storage.dtype)
-            if skip is not None:
-                new = skip.to(storage.device).where(storage.detach(), new)
-            storage.assign(new.detach())
-            changed.append(storage)
+            place = param.device if self.place is None else self.place
+            value, slope = (x.detach().to(place).cast(wide) for x in (param, gradient))
+            changes.append(self._changes(number, value, slope))
+        changes.append(self._shared_changes(present))
+        changed = [[_assigned(storage, value, skip) for storage, value in c] for c in changes]
         # gradients read what is overwritten, so they are computed before; in a fixed order, by
         # which a step is known to be the same as the one before
-        gradients = [param.grad for param in self.params if param.grad is not None]
-        return [*changed, *self.buffers, *gradients]
+        rest = [*changed.pop(), *self.buffers]
+        return [gradients, *changed, *([rest] if rest else [])]
 
     def _shared_changes(self, present: Sequence[int]) -> list[Change]:
         """What a step changes once for all parameters; `present` are those with a gradient."""
@@ -160,9 +183,58 @@ class Optimizer:
         """What a step changes for one parameter, whose value and gradient are given."""
         raise NotImplementedError
 
-    def _rate(self, value: Tensor) -> Tensor:
+    def _beside(self, number: Number, value: Tensor) -> Number:
+        """A number of the optimiser's own, to compute with a value."""
+        if not isinstance(number, Tensor):
+            return number
+        return number.to(value.device).cast(value.dtype)
+
+    def _rate(self, value: Tensor) -> Any:
         """The learning rate, beside a value."""
-        return self.lr.to(value.device).cast(value.dtype)
+        return self._beside(self.lr, value)
+
+    def get_momentum(self) -> float:
+        """The momentum (Adam's b1) now.
+
+        >>> SGD([Tensor([1.0])], momentum=0.5).get_momentum()
+        0.5
+        """
+        found = self._momentum()
+        return float(found.item()) if isinstance(found, Tensor) else found
+
+    def _momentum(self) -> Number:
+        """The momentum, which may be a Tensor."""
+        raise ArgumentError(
+            f"{type(self).__name__} has no momentum; a schedule of it needs cycle_momentum=False"
+        )
+
+    def _open_momentum(self) -> None:
+        """From now on the momentum is a Tensor, for a schedule to change."""
+        self._momentum()
+
+    def _momentum_changes(self, new: Tensor) -> list[Change]:
+        """What changes if the momentum becomes another."""
+        raise NotImplementedError
+
+
+def _assigned(storage: Tensor, value: Tensor, skip: Tensor | None) -> Tensor:
+    """The storage with its new value, or where `skip` is true with the old one."""
+    new = value.to(storage.device).cast(storage.dtype)
+    if skip is not None:
+        new = skip.to(storage.device).where(storage.detach(), new)
+    return storage.assign(new.detach())
+
+
+def widest_float(device: Any) -> DType:
+    """float64 where a device has it: what computes rates, so that they are right to the last digit.
+
+    >>> widest_float("CPU")
+    dtypes.float64
+    """
+    place = Device.canonicalize(device)
+    name = place if isinstance(place, str) else place[0]
+    supported = dtypes.float64 in Device[name].renderer.supported_dtypes()
+    return dtypes.float64 if supported else dtypes.float32
 
 
 class OptimizerGroup(Optimizer):
@@ -183,21 +255,13 @@ class OptimizerGroup(Optimizer):
         self.params = dedup([param for each in optimizers for param in each.params])
         self.buffers = dedup([buffer for each in optimizers for buffer in each.buffers])
         self.device, self.dtype = optimizers[0].device, optimizers[0].dtype
+        self.fused = all(each.fused for each in optimizers)
 
     def __getitem__(self, number: int) -> Optimizer:
         return self.optimizers[number]
 
-    def schedule_step(self, skip: Tensor | None = None) -> list[Tensor]:
-        """As `step`, but lazy: the tensors of all optimisers that are to be realized.
-
-        >>> x = Tensor([1.0])
-        >>> group = OptimizerGroup(SGD([x], lr=0.25))
-        >>> loss = (x * x).sum().backward()
-        >>> _ = Tensor.realize(*group.schedule_step())
-        >>> x.tolist()
-        [0.5]
-        """
-        return [tensor for each in self.optimizers for tensor in each.schedule_step(skip)]
+    def _parts(self, skip: Tensor | None) -> list[list[Tensor]]:
+        return [part for each in self.optimizers for part in each._parts(skip)]
 
 
 # ------------------------------------------------------------ one moment
@@ -206,7 +270,8 @@ class LARS(Optimizer):
 
     You, Gitman and Ginsburg (2017). `classic` momentum gathers steps, otherwise (PyTorch's way) it
     gathers gradients, and the rate counts when they are used. With `pre_wd=False` weights decay on
-    their own instead of through the gradient; `tcoef=0` makes every rate the same.
+    their own instead of through the gradient; `tcoef=0` makes every rate the same; with
+    `ns_coefficients` a step is made orthogonal, as Muon's.
 
     >>> x = Tensor([1.0])
     >>> optimizer = LARS([x], lr=1.0, momentum=0.0, weight_decay=0.0)
@@ -222,16 +287,23 @@ class LARS(Optimizer):
         lr: float = 0.001,
         momentum: float = 0.9,
         weight_decay: float = 1e-4,
+        ns_steps: int = 0,
+        ns_coefficients: Sequence[float] | None = None,
         nesterov: bool = False,
         classic: bool = True,
         pre_wd: bool = True,
         tcoef: float = 0.001,
+        **frame: Unpack[Frame],
     ) -> None:
-        super().__init__(params, lr)
-        if nesterov and not momentum:
-            raise ArgumentError("nesterov momentum needs a momentum above 0")
-        self.momentum = momentum
+        super().__init__(params, lr, **frame)
+        if momentum < 0 or (nesterov and not momentum):
+            raise ArgumentError(
+                f"momentum is at least 0, and above 0 for nesterov, found {momentum}"
+            )
+        self.momentum: Number = momentum
         self.weight_decay = weight_decay
+        self.ns_steps = ns_steps
+        self.ns_coefficients = ns_coefficients
         self.nesterov = nesterov
         self.classic = classic
         self.pre_wd = pre_wd
@@ -245,11 +317,15 @@ class LARS(Optimizer):
             gradient = gradient + self.weight_decay * value
         update = gradient * scaled if self.classic else gradient
         changes: list[Change] = []
-        if self.momentum:
-            gathered = self.momentum * self.b[number].detach() + update
+        if self.b:
+            momentum = self._beside(self.momentum, value)
+            gathered = momentum * self.b[number].detach() + update
             changes.append((self.b[number], gathered))
-            update = update + self.momentum * gathered if self.nesterov else gathered
-        update = self._direction(update)
+            update = update + momentum * gathered if self.nesterov else gathered
+        if self.ns_coefficients:
+            matrix = update.reshape(update.shape[0], prod(update.shape[1:]))
+            orthogonal = matrix.newton_schulz(self.ns_steps, self.ns_coefficients)
+            update = orthogonal.reshape(update.shape)
         if not self.pre_wd and self.weight_decay:
             value = value * (1.0 - self.weight_decay * rate)
         new = value - (update if self.classic else update * scaled)
@@ -261,8 +337,17 @@ class LARS(Optimizer):
         ratio = self.tcoef * ours / (theirs + self.weight_decay * ours)
         return ((ours > 0) & (theirs > 0)).where(ratio, 1.0)
 
-    def _direction(self, update: Tensor) -> Tensor:
-        return update
+    def _momentum(self) -> Number:
+        return self.momentum
+
+    def _open_momentum(self) -> None:
+        if not isinstance(self.momentum, Tensor):
+            self.momentum = self._state([self.momentum])
+            self.b = self.b or self._zeros()
+
+    def _momentum_changes(self, new: Tensor) -> list[Change]:
+        assert isinstance(self.momentum, Tensor)
+        return [(self.momentum, new)]
 
 
 class SGD(LARS):
@@ -284,8 +369,18 @@ class SGD(LARS):
         weight_decay: float = 0.0,
         nesterov: bool = False,
         classic: bool = False,
+        **frame: Unpack[Frame],
     ) -> None:
-        super().__init__(params, lr, momentum, weight_decay, nesterov, classic, tcoef=0.0)
+        super().__init__(
+            params,
+            lr,
+            momentum,
+            weight_decay,
+            nesterov=nesterov,
+            classic=classic,
+            tcoef=0.0,
+            **frame,
+        )
 
 
 class Muon(LARS):
@@ -304,15 +399,17 @@ class Muon(LARS):
     def __init__(
         self,
         params: Iterable[Tensor],
-        lr: float = 0.02,
+        lr: float = 0.001,
         momentum: float = 0.95,
         weight_decay: float = 0.1,
         ns_steps: int = 5,
-        ns_params: tuple[float, ...] = (3.4445, -4.775, 2.0315),
+        ns_coefficients: Sequence[float] = (3.4445, -4.775, 2.0315),
         nesterov: bool = True,
+        **frame: Unpack[Frame],
     ) -> None:
+        decay = (weight_decay, ns_steps, ns_coefficients, nesterov)
         super().__init__(
-            params, lr, momentum, weight_decay, nesterov, classic=False, pre_wd=False, tcoef=0.0
+            params, lr, momentum, *decay, classic=False, pre_wd=False, tcoef=0.0, **frame
         )
         for param in self.params:
             if param.ndim < 2:
@@ -320,20 +417,14 @@ class Muon(LARS):
                     f"Muon is for matrices, found a parameter of shape {param.shape}; give vectors "
                     "to another optimiser and join both in an OptimizerGroup"
                 )
-        self.ns_steps = ns_steps
-        self.ns_params = ns_params
-
-    def _direction(self, update: Tensor) -> Tensor:
-        matrix = update.reshape(update.shape[0], prod(update.shape[1:]))
-        orthogonal: Tensor = matrix.newton_schulz(self.ns_steps, self.ns_params)
-        return orthogonal.reshape(update.shape)
 
 
 # ------------------------------------------------------------ two moments
 class LAMB(Optimizer):
     """Adam with each layer's rate in proportion to its norm; You and others (2019).
 
-    `adam=True` is AdamW: every rate is the same.
+    `adam=True` is AdamW: every rate is the same. `eps` and `weight_decay` of None are what each
+    kind usually has: 1e-6 and 0 here, 1e-8 and 0 for Adam, 1e-8 and 0.01 for AdamW.
 
     >>> x = Tensor([1.0])
     >>> optimizer = LAMB([x], lr=0.5)
@@ -343,46 +434,57 @@ class LAMB(Optimizer):
     0.5
     """
 
+    usual_eps = 1e-6
+    usual_decay = 0.0
+    is_adam = False
+
     def __init__(
         self,
         params: Iterable[Tensor],
         lr: float = 0.001,
         b1: float = 0.9,
         b2: float = 0.999,
-        eps: float = 1e-6,
-        weight_decay: float = 0.0,
-        adam: bool = False,
+        eps: float | None = None,
+        weight_decay: float | None = None,
+        adam: bool | None = None,
+        **frame: Unpack[Frame],
     ) -> None:
-        super().__init__(params, lr)
+        super().__init__(params, lr, **frame)
         if not 0 <= b1 < 1 or not 0 <= b2 < 1:
             raise ArgumentError(f"b1 and b2 are from 0 to below 1, found {b1} and {b2}")
-        self.b1 = b1
+        self.b1: Number = b1
         self.b2 = b2
-        self.eps = eps
-        self.weight_decay = weight_decay
-        self.adam = adam
+        self.eps = self.usual_eps if eps is None else eps
+        self.weight_decay = self.usual_decay if weight_decay is None else weight_decay
+        self.adam = self.is_adam if adam is None else adam
         self.m = self._zeros()
         self.v = self._zeros()
         # What a moment of ones will be after the coming step, for each parameter: 1 - b ** steps.
         # Kept as a running mean itself, it loses no digits where b is close to 1.
         self.correction1 = self._state([1.0 - b1] * len(self.params))
         self.correction2 = self._state([1.0 - b2] * len(self.params))
+        # how many steps each parameter has taken, for a b1 that changes
+        self.steps = self._state([0] * len(self.params), dtypes.int32)
 
     def _shared_changes(self, present: Sequence[int]) -> list[Change]:
-        changes = []
-        for correction, decay in ((self.correction1, self.b1), (self.correction2, self.b2)):
-            new = correction + (1.0 - correction) * (1.0 - decay)
-            if len(present) < len(self.params):
-                # a parameter that had no gradient is not a step older
-                older = [number in present for number in range(len(self.params))]
-                new = Tensor(older, device=self.device).where(new, correction)
-            changes.append((correction, new))
-        return changes
+        counted = self.steps + 1
+        if isinstance(self.b1, Tensor):
+            first = self._corrected(self.b1, counted)
+        else:
+            first = _following(self.correction1, self.b1)
+        second = _following(self.correction2, self.b2)
+        changes = [(self.steps, counted), (self.correction1, first), (self.correction2, second)]
+        if len(present) == len(self.params):
+            return changes
+        # a parameter that had no gradient is not a step older
+        older = Tensor([number in present for number in range(len(self.params))], self.device)
+        return [(storage, older.where(new, storage)) for storage, new in changes]
 
     def _changes(self, number: int, value: Tensor, gradient: Tensor) -> list[Change]:
         gradient = self._with_decay(value, gradient)
         before_m, before_v = self.m[number], self.v[number]
-        m = before_m + (gradient - before_m) * (1.0 - self.b1)
+        b1 = self._beside(self.b1, value)
+        m = before_m * b1 + gradient * (1.0 - b1)
         v = before_v * self.b2 + gradient * gradient * (1.0 - self.b2)
         first, second = (
             part[number].to(value.device).cast(value.dtype)
@@ -406,9 +508,27 @@ class LAMB(Optimizer):
         trust = ((ours > 0) & (theirs > 0)).where(ours / theirs, 1.0)
         return value - rate * trust * direction
 
+    def _momentum(self) -> Number:
+        return self.b1
+
+    def _open_momentum(self) -> None:
+        if not isinstance(self.b1, Tensor):
+            self.b1 = self._state([self.b1])
+
+    def _corrected(self, b1: Tensor, steps: Tensor) -> Tensor:
+        """1 - b1 ** (steps + 1); as PyTorch's, with the newest b1 for all steps."""
+        wide = widest_float(self.device)
+        return 1.0 - b1.cast(wide).pow(steps.cast(wide) + 1)
+
+    def _momentum_changes(self, new: Tensor) -> list[Change]:
+        assert isinstance(self.b1, Tensor)
+        return [(self.b1, new), (self.correction1, self._corrected(new, self.steps))]
+
 
 class AdamW(LAMB):
     """Adam whose weights decay on their own; Loshchilov and Hutter (2017).
+
+    Unless given, `eps` is 1e-8 and `weight_decay` 0.01.
 
     >>> x = Tensor([1.0])
     >>> optimizer = AdamW([x], lr=0.5, weight_decay=0.0)
@@ -418,20 +538,15 @@ class AdamW(LAMB):
     0.5
     """
 
-    def __init__(
-        self,
-        params: Iterable[Tensor],
-        lr: float = 0.001,
-        b1: float = 0.9,
-        b2: float = 0.999,
-        eps: float = 1e-8,
-        weight_decay: float = 0.01,
-    ) -> None:
-        super().__init__(params, lr, b1, b2, eps, weight_decay, adam=True)
+    usual_eps = 1e-8
+    usual_decay = 0.01
+    is_adam = True
 
 
-class Adam(LAMB):
+class Adam(AdamW):
     """Kingma and Ba (2014); `weight_decay` is added to the gradient, as PyTorch's.
+
+    Unless given, `eps` is 1e-8 and `weight_decay` 0.
 
     >>> x = Tensor([1.0])
     >>> optimizer = Adam([x], lr=0.5)
@@ -441,20 +556,18 @@ class Adam(LAMB):
     0.5
     """
 
-    def __init__(
-        self,
-        params: Iterable[Tensor],
-        lr: float = 0.001,
-        b1: float = 0.9,
-        b2: float = 0.999,
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-    ) -> None:
-        super().__init__(params, lr, b1, b2, eps, 0.0, adam=True)
-        self.decay = weight_decay
+    usual_decay = 0.0
 
     def _with_decay(self, value: Tensor, gradient: Tensor) -> Tensor:
-        return gradient + self.decay * value if self.decay else gradient
+        return gradient + self.weight_decay * value if self.weight_decay else gradient
+
+    def _moved(self, value: Tensor, direction: Tensor) -> Tensor:
+        return value - self._rate(value) * direction
+
+
+def _following(correction: Tensor, decay: float) -> Tensor:
+    """The running mean of ones after another step."""
+    return correction + (1.0 - correction) * (1.0 - decay)
 
 
 def _norm(x: Tensor) -> Tensor:

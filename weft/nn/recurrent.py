@@ -141,6 +141,8 @@ def _checked(nonlinearity: str) -> str:
 
 # ------------------------------------------------------------ whole sequences
 class _Layers(_Kind):
+    may_project = False
+
     def __init__(
         self,
         input_size: int,
@@ -157,6 +159,8 @@ class _Layers(_Kind):
                 "a recurrent layer needs num_layers >= 1, dropout from 0 to 1 and proj_size below "
                 f"hidden_size {hidden_size}, found {num_layers}, {dropout} and {proj_size}"
             )
+        if proj_size and not self.may_project:
+            raise ArgumentError(f"proj_size is for an LSTM, found {proj_size}")
         self.input_size = input_size
         self.hidden_size = hidden_size
         self.num_layers = num_layers
@@ -252,6 +256,11 @@ class _Layers(_Kind):
             return output.squeeze(1), tuple(part.squeeze(1) for part in states)
         return (output.transpose(0, 1) if self.batch_first else output), states
 
+    def _forward_single(self, x: Tensor, h: Tensor | None) -> tuple[Tensor, Tensor]:
+        """For those with one state, which comes and goes without a tuple around it."""
+        output, states = self._forward(x, None if h is None else (h,))
+        return output, states[0]
+
     def _check_states(self, initial: State | None, batch: int) -> None:
         if initial is None:
             return
@@ -280,19 +289,15 @@ class RNN(_Layers):
         hidden_size: int,
         num_layers: int = 1,
         nonlinearity: str = "tanh",
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
+        *options: Any,
+        **named: Any,
     ) -> None:
-        super().__init__(
-            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
-        )
+        # the rest is as in the other layers: bias, batch_first, dropout, bidirectional
+        super().__init__(input_size, hidden_size, num_layers, *options, **named)
         self.nonlinearity = _checked(nonlinearity)
 
     def __call__(self, x: Tensor, h: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        output, states = self._forward(x, None if h is None else (h,))
-        return output, states[0]
+        return self._forward_single(x, h)
 
 
 class LSTM(_LSTMKind, _Layers):
@@ -302,6 +307,8 @@ class LSTM(_LSTMKind, _Layers):
     >>> outputs.shape, h.shape, c.shape
     ((5, 2, 4), (2, 2, 4), (2, 2, 4))
     """
+
+    may_project = True
 
     def __call__(self, x: Tensor, hc: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, State]:
         return self._forward(x, hc)
@@ -315,20 +322,5 @@ class GRU(_GRUKind, _Layers):
     ((5, 2, 8), (2, 2, 4))
     """
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-    ) -> None:
-        super().__init__(
-            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
-        )
-
     def __call__(self, x: Tensor, h: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        output, states = self._forward(x, None if h is None else (h,))
-        return output, states[0]
+        return self._forward_single(x, h)

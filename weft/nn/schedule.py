@@ -1,6 +1,6 @@
 """Learning rates that change while training, as PyTorch's `optim.lr_scheduler`.
 
-In: an optimiser. Out: new values of its `lr`, one for each `step()`.
+In: an optimiser. Out: new values of its `lr` (and momentum), one for each `step()`.
 Sits above the optimisers. Invariant: the rate is an expression of a counter that is a Tensor
 itself, so `step()` inside a captured function goes on counting, and the counter is all the state.
 """
@@ -10,10 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from weft.device import Device
-from weft.dtype import DType, dtypes
+from weft.dtype import dtypes
 from weft.errors import ArgumentError
-from weft.nn.optim import Optimizer
+from weft.nn.optim import Change, Optimizer, widest_float
 from weft.tensor import Tensor
 
 __all__ = [
@@ -34,7 +33,7 @@ class LRScheduler:
     """A rate for each step. A kind of schedule says in `rate` what it is.
 
     The first schedule of an optimiser finds its `lr` and keeps it as `initial_lr`; all schedules of
-    that optimiser start from it.
+    that optimiser start from it. OneCycleLR sets it to its own start.
     """
 
     def __init__(self, optimizer: Optimizer) -> None:
@@ -43,22 +42,49 @@ class LRScheduler:
             raise ArgumentError("a schedule is of one optimiser; schedule those of a group apart")
         if optimizer.initial_lr is None:
             optimizer.initial_lr = float(optimizer.lr.item())
-        self.base_lr = optimizer.initial_lr
         self.count = Tensor(
             [0], dtype=dtypes.int32, device=optimizer.device, requires_grad=False
         ).realize()
+        if self.moves_momentum:
+            optimizer._open_momentum()
         self._start()
 
+    @property
+    def base_lr(self) -> float:
+        """The rate that the schedules of this optimiser start from."""
+        return self.optimizer.initial_lr or 0.0
+
+    @property
+    def moves_momentum(self) -> bool:
+        """Whether the momentum changes too."""
+        return False
+
     def _start(self) -> None:
-        self.optimizer.lr.assign(self._value(self.count)).realize()
+        changed = self._assigned(self._changes(self.count))
+        changed[0].realize(*changed[1:])
 
     def _value(self, count: Tensor) -> Tensor:
         # in the widest type there is, so that float32 rates are right to their last digit
-        wide = _wide(self.optimizer)
+        wide = widest_float(self.optimizer.device)
         return self.rate(count.cast(wide)).cast(self.optimizer.lr.dtype).detach()
+
+    def _changes(self, count: Tensor) -> list[Change]:
+        """The rate, and what else this schedule sets, after so many steps."""
+        changes = [(self.optimizer.lr, self._value(count))]
+        if self.moves_momentum:
+            wide = count.cast(widest_float(self.optimizer.device))
+            changes += self.optimizer._momentum_changes(self.momentum(wide))
+        return changes
+
+    def _assigned(self, changes: list[Change]) -> list[Tensor]:
+        return [storage.assign(new.cast(storage.dtype).detach()) for storage, new in changes]
 
     def rate(self, t: Tensor) -> Tensor:
         """The learning rate after t steps. Each kind provides it."""
+        raise NotImplementedError
+
+    def momentum(self, t: Tensor) -> Tensor:
+        """The momentum (Adam's b1) after t steps. Kinds that move it provide it."""
         raise NotImplementedError
 
     def at(self, step: int) -> float:
@@ -82,9 +108,7 @@ class LRScheduler:
         0.5
         """
         following = self.count + 1
-        self.optimizer.lr.assign(self._value(following))
-        self.count.assign(following)
-        return [self.optimizer.lr, self.count]
+        return self._assigned([*self._changes(following), (self.count, following)])
 
     def step(self) -> None:
         """Counts a step and gives the optimiser its next rate; call it after the optimiser's.
@@ -97,13 +121,6 @@ class LRScheduler:
         """
         changed = self.schedule_step()
         changed[0].realize(*changed[1:])
-
-
-def _wide(optimizer: Optimizer) -> DType:
-    device = Device.canonicalize(optimizer.device)
-    name = device if isinstance(device, str) else device[0]
-    supported = dtypes.float64 in Device[name].renderer.supported_dtypes()
-    return dtypes.float64 if supported else dtypes.float32
 
 
 class LambdaLR(LRScheduler):
@@ -254,7 +271,9 @@ class OneCycleLR(LRScheduler):
     """Up to max_lr, then down to far below the start, in total_steps steps; Smith (2017).
 
     It starts at max_lr / div_factor and ends at that divided by final_div_factor; the initial rate
-    does not matter. After the last step the rate stays.
+    does not matter. The momentum (Adam's b1) goes the other way: from max_momentum down to
+    base_momentum and back, unless cycle_momentum is False. total_steps may be given as epochs and
+    steps_per_epoch. After the last step both stay.
 
     >>> from weft import nn
     >>> optimizer = nn.optim.SGD([Tensor([1.0])], lr=1.0)
@@ -267,46 +286,64 @@ class OneCycleLR(LRScheduler):
         self,
         optimizer: Optimizer,
         max_lr: float,
-        total_steps: int,
+        total_steps: int | None = None,
+        epochs: int | None = None,
+        steps_per_epoch: int | None = None,
         pct_start: float = 0.3,
         anneal_strategy: str = "cos",
+        cycle_momentum: bool = True,
+        base_momentum: float = 0.85,
+        max_momentum: float = 0.95,
         div_factor: float = 25.0,
         final_div_factor: float = 1e4,
         three_phase: bool = False,
     ) -> None:
         if anneal_strategy not in ("cos", "linear"):
             raise ArgumentError(f'anneal_strategy is "cos" or "linear", found {anneal_strategy!r}')
-        if total_steps < 2 or not 0 <= pct_start <= 1:
+        steps = total_steps
+        if steps is None and epochs is not None and steps_per_epoch is not None:
+            steps = epochs * steps_per_epoch
+        if steps is None or steps < 2 or not 0 <= pct_start <= 1:
             raise ArgumentError(
-                "OneCycleLR has at least 2 steps and pct_start from 0 to 1, found "
-                f"{total_steps} and {pct_start}"
+                "OneCycleLR has at least 2 steps (total_steps, or epochs and steps_per_epoch) and "
+                f"pct_start from 0 to 1, found {steps} and {pct_start}"
             )
         start = max_lr / div_factor
         least = start / final_div_factor
-        rise = float(pct_start * total_steps) - 1
-        # (last step of a phase, rate at its start, rate at its end)
-        if three_phase:
-            self.phases = [
-                (rise, start, max_lr),
-                (2 * rise, max_lr, start),
-                (total_steps - 1.0, start, least),
-            ]
-        else:
-            self.phases = [(rise, start, max_lr), (total_steps - 1.0, max_lr, least)]
+        rise = float(pct_start * steps) - 1
+        self.cycle_momentum = cycle_momentum
+        # the last step of each phase; the rate and the momentum at the ends of phases
+        self.ends = [rise, 2 * rise, steps - 1.0] if three_phase else [rise, steps - 1.0]
+        self.rates = [start, max_lr, start, least] if three_phase else [start, max_lr, least]
+        low, high = base_momentum, max_momentum
+        self.momenta = [high, low, high, high] if three_phase else [high, low, high]
         self.anneal = _cosine if anneal_strategy == "cos" else _line
+        # as in PyTorch, other schedules in a sequence with this one start from its start
+        optimizer.initial_lr = start
         super().__init__(optimizer)
 
+    @property
+    def moves_momentum(self) -> bool:
+        return self.cycle_momentum
+
     def rate(self, t: Tensor) -> Tensor:
-        begin, value = 0.0, t.const_like(self.phases[-1][2])
+        return self._along(self.rates, t)
+
+    def momentum(self, t: Tensor) -> Tensor:
+        return self._along(self.momenta, t)
+
+    def _along(self, values: Sequence[float], t: Tensor) -> Tensor:
+        """From value to value, one phase after another."""
+        begin, result = 0.0, t.const_like(values[-1])
         pieces = []
-        for end, first, last in self.phases:
+        for end, first, last in zip(self.ends, values[:-1], values[1:], strict=True):
             length = end - begin
             way = ((t - begin) / length).clip(0.0, 1.0) if length else t.const_like(1.0)
             pieces.append((end, self.anneal(first, last, way)))
             begin = end
         for end, piece in reversed(pieces):
-            value = (t <= end).where(piece, value)
-        return value
+            result = (t <= end).where(piece, result)
+        return result
 
 
 class SequentialLR(LRScheduler):
@@ -334,10 +371,25 @@ class SequentialLR(LRScheduler):
         self.milestones = list(milestones)
         super().__init__(optimizer)
 
+    @property
+    def moves_momentum(self) -> bool:
+        return any(schedule.moves_momentum for schedule in self.schedulers)
+
     def rate(self, t: Tensor) -> Tensor:
         value = self.schedulers[0].rate(t)
         for milestone, schedule in zip(self.milestones, self.schedulers[1:], strict=True):
             value = (t < milestone).where(value, schedule.rate(t - milestone))
+        return value
+
+    def momentum(self, t: Tensor) -> Tensor:
+        # a schedule that does not move it leaves it as the one before did, or the first one will
+        moving = [schedule for schedule in self.schedulers if schedule.moves_momentum]
+        value = moving[0].momentum(t.const_like(0.0))
+        starts, stops = [0, *self.milestones], [*self.milestones, math.inf]
+        for start, stop, schedule in zip(starts, stops, self.schedulers, strict=True):
+            if schedule.moves_momentum:
+                moved = schedule.momentum((t - start).minimum(stop - start - 1))
+                value = (t < start).where(value, moved)
         return value
 
 

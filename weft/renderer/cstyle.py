@@ -468,7 +468,8 @@ class _Writer:
 
     def write_range(self, uop: UOp) -> None:
         self.names[uop] = name = self.fresh("ridx")
-        start, stop = "0", strip(self.plain(uop.src[0]))
+        # with its parentheses: it is compared, and an `and` of bits binds less than that
+        start, stop = "0", self.plain(uop.src[0])
         if uop.arg.kind is AxisType.THREAD:
             start, stop = "begin", "end"
         self.write(self.language.loop(uop.dtype, name, start, stop))

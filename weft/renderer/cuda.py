@@ -94,6 +94,7 @@ class CUDARenderer(GroupStyle):
     }
     group_index = "blockIdx.{axis}"
     thread_index = "threadIdx.{axis}"
+    shared_prefix = "__shared__ __align__(16) "
 
     def __init__(self, target: Target | None = None) -> None:
         super().__init__(target or SM_90)
@@ -182,10 +183,6 @@ class CUDARenderer(GroupStyle):
     # ------------------------------------------------------------ memory and lanes
     def barrier(self) -> str:
         return "__syncthreads();"
-
-    def local_memory(self, memory: UOp, name: str) -> str:
-        where = "__shared__ __align__(16) " if memory.arg.memory == "shared" else ""
-        return f"{where}{self.type(memory.dtype)} {name}[{memory.arg.size}];"
 
     def vector(self, dtype: DType, lanes: Sequence[str]) -> str:
         if dtype.kind == "bool":

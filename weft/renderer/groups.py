@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from weft.dtype import DType, dtypes
 from weft.errors import CompileError
 from weft.renderer.base import program_params, program_size
-from weft.renderer.cstyle import CStyle
+from weft.renderer.cstyle import CStyle, Template, strip
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
@@ -26,6 +26,12 @@ class GroupStyle(CStyle):
     # how indices of the hardware are called along an axis: {axis} is x, y or z, {place} 0, 1 or 2
     group_index = ""
     thread_index = ""
+    # what stands before memory that a group shares
+    shared_prefix = ""
+    # how many lanes the language's own vectors have; (): any number
+    lane_counts: tuple[int, ...] = ()
+    # what keeps a compiler from fusing products with sums, if it is a line of its own
+    no_fusing = ""
 
     def supported_dtypes(self) -> frozenset[DType]:
         """What has a type of its own, and narrow floats, which are their bits."""
@@ -36,6 +42,26 @@ class GroupStyle(CStyle):
         place = int(uop.arg[-1])
         form = self.group_index if uop.arg.startswith("g") else self.thread_index
         return form.format(axis=_AXES[place], place=place)
+
+    def stored(self, dtype: DType) -> str:
+        """A type in memory."""
+        return self.type(dtype)
+
+    def local_memory(self, memory: UOp, name: str) -> str | None:
+        where = self.shared_prefix if memory.arg.memory == "shared" else ""
+        return f"{where}{self.stored(memory.dtype)} {name}[{memory.arg.size}];"
+
+    def checked_lanes(self, dtype: DType) -> int:
+        """How many lanes a vector has, if the language has such vectors."""
+        if dtype.count not in self.lane_counts:
+            raise CompileError(
+                f"{self.name} has vectors of {self.lane_counts} lanes, found {dtype}"
+            )
+        return dtype.count
+
+    def rounding_lines(self, uops: Sequence[UOp]) -> list[str]:
+        """Ops tagged "exact" round where they stand: nothing may be fused in such a program."""
+        return [self.no_fusing] if any([u.tag == "exact" for u in uops]) else []
 
     def extra_buffers(self, uops: Sequence[UOp]) -> int:
         """Buffers beside those of the kernel."""
@@ -75,5 +101,10 @@ def group_sizes(uops: Sequence[UOp]) -> tuple[int, int, int]:
     return x, y, z
 
 
-def has_tag(uops: Sequence[UOp], tag: str) -> bool:
-    return any([u.tag == tag for u in uops])
+def call(name: str) -> Template:
+    """A function of the language, called by this name for every dtype."""
+
+    def write(operands: tuple[str, ...], dtype: DType) -> str:
+        return f"{name}({', '.join(map(strip, operands))})"
+
+    return write

@@ -111,6 +111,7 @@ class _Function:
         self.zeros_bytes = 0  # of the constant that invalid loads read
         self.spill_bytes = 0  # of the scratch that invalid stores write
         self.changed = _registers_changed(uops)
+        self.unnamed = _only_shuffled(uops)
 
     # ------------------------------------------------------------ the frame
     def text(self) -> str:
@@ -121,7 +122,7 @@ class _Function:
             statement = write.get(uop.op)
             if statement is not None:
                 statement(uop)
-            elif uop.op not in _SILENT:
+            elif uop.op not in _SILENT and uop not in self.unnamed:
                 self.names[uop] = self.value(uop)
         return "\n".join(self.module())
 
@@ -344,6 +345,14 @@ class _Function:
             return self.emit(
                 f"shufflevector {kind} {one}, {kind} poison, <{count} x i32> zeroinitializer"
             )
+        pair = _shuffled(uop)
+        if pair:
+            before = self.type(pair[0].dtype)
+            lanes = ", ".join(f"i32 {lane}" for lane in _shuffle_lanes(uop, pair))
+            return self.emit(
+                f"shufflevector {before} {self.operand(pair[0])}, {before} "
+                f"{self.operand(pair[-1])}, <{len(uop.src)} x i32> <{lanes}>"
+            )
         vector = "poison"
         for position, source in enumerate(uop.src):
             item = f"{lane} {self.operand(source)}"
@@ -546,6 +555,33 @@ _VALUES: dict[Ops, Callable[[_Function, UOp], str]] = {
     Ops.INDEX: _Function.value_index,
     Ops.LOAD: _Function.value_load,
 }
+
+
+def _shuffled(uop: UOp) -> list[UOp]:
+    """The one or two vectors of which a VECTORIZE takes single lanes, or none."""
+    if any(s.op is not Ops.GEP for s in uop.src):
+        return []
+    sources = list(dict.fromkeys(s.src[0] for s in uop.src))
+    fits = len(sources) <= 2 and len({source.dtype for source in sources}) == 1
+    return sources if fits else []
+
+
+def _shuffle_lanes(uop: UOp, pair: list[UOp]) -> list[int]:
+    """The lanes of a shuffle, those of the second vector counted on from the first's."""
+    count = pair[0].dtype.count
+    return [s.arg[0] if s.src[0] is pair[0] else count + s.arg[0] for s in uop.src]
+
+
+def _only_shuffled(uops: Sequence[UOp]) -> set[UOp]:
+    """GEPs that only shuffles look at, which name the lanes themselves."""
+    found: set[UOp] = set()
+    others: set[UOp] = set()
+    for uop in uops:
+        is_shuffle = uop.op is Ops.VECTORIZE and bool(_shuffled(uop))
+        for source in uop.src:
+            if source.op is Ops.GEP:
+                (found if is_shuffle else others).add(source)
+    return found - others
 
 
 def _conversion(source: DType, target: DType) -> str:

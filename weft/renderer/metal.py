@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.dtype import DType, dtypes
-from weft.errors import CompileError
 from weft.renderer.base import Target, program_variables
 from weft.renderer.cstyle import Template, strip
-from weft.renderer.groups import GroupStyle, group_sizes, has_tag, is_written
+from weft.renderer.groups import GroupStyle, call, group_sizes, is_written
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
@@ -33,14 +32,6 @@ METAL = Target(
     shared_bytes=32 << 10,
     warp_size=32,
 )
-_LANES = (2, 3, 4)
-
-
-def _call(name: str) -> Template:
-    def write(operands: tuple[str, ...], dtype: DType) -> str:
-        return f"{name}({', '.join(map(strip, operands))})"
-
-    return write
 
 
 class MetalRenderer(GroupStyle):
@@ -66,6 +57,9 @@ class MetalRenderer(GroupStyle):
     long_suffix = "l"
     group_index = "group.{axis}"
     thread_index = "thread_index.{axis}"
+    shared_prefix = "threadgroup "
+    lane_counts = (2, 3, 4)
+    no_fusing = "#pragma clang fp contract(off)"
 
     def __init__(self, target: Target | None = None) -> None:
         super().__init__(target or METAL)
@@ -74,13 +68,15 @@ class MetalRenderer(GroupStyle):
         names = {Ops.SQRT: "precise::sqrt", Ops.TRUNC: "trunc", Ops.MULACC: "fma"}
         names |= {Ops.EXP2: "precise::exp2", Ops.LOG2: "precise::log2"}
         names |= {Ops.SIN: "precise::sin", Ops.POW: "precise::pow"}
-        return {op: _call(name) for op, name in names.items()}
+        return {op: call(name) for op, name in names.items()}
+
+    def extra_buffers(self, uops: Sequence[UOp]) -> int:
+        # variables stand in the same table
+        return len(program_variables(uops))
 
     def head(self, name: str, uops: Sequence[UOp], params: Sequence[UOp]) -> list[str]:
         lines = ["#include <metal_stdlib>", "using namespace metal;"]
-        if has_tag(uops, "exact"):
-            # these round where they stand: a compiler must not fuse them with their neighbours
-            lines.append("#pragma clang fp contract(off)")
+        lines += self.rounding_lines(uops)
         arguments = []
         for param in params:
             const, slot = "" if is_written(uops, param) else "const ", param.arg.slot
@@ -100,9 +96,7 @@ class MetalRenderer(GroupStyle):
     def type(self, dtype: DType) -> str:
         if dtype.count == 1:
             return super().type(dtype)
-        if dtype.count not in _LANES:
-            raise CompileError(f"Metal has vectors of {_LANES} lanes, found {dtype}")
-        return f"{super().type(dtype.scalar())}{dtype.count}"
+        return f"{super().type(dtype.scalar())}{self.checked_lanes(dtype)}"
 
     def float_literal(self, value: float, dtype: DType) -> str:
         text = super().float_literal(value, dtypes.float32)
@@ -114,10 +108,6 @@ class MetalRenderer(GroupStyle):
     # ------------------------------------------------------------ memory and lanes
     def barrier(self) -> str:
         return "threadgroup_barrier(mem_flags::mem_threadgroup);"
-
-    def local_memory(self, memory: UOp, name: str) -> str:
-        where = "threadgroup " if memory.arg.memory == "shared" else ""
-        return f"{where}{self.type(memory.dtype)} {name}[{memory.arg.size}];"
 
     def vector(self, dtype: DType, lanes: Sequence[str]) -> str:
         return f"{self.type(dtype)}({', '.join(lanes)})"

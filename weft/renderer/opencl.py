@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.dtype import DType, dtypes
-from weft.errors import CompileError
 from weft.renderer.base import Target, program_variables
 from weft.renderer.cstyle import Template, strip
-from weft.renderer.groups import GroupStyle, group_sizes, has_tag, is_written
+from weft.renderer.groups import GroupStyle, call, group_sizes, is_written
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
@@ -32,14 +31,6 @@ OPENCL = Target(
     shared_bytes=32 << 10,
     warp_size=32,
 )
-_LANES = (2, 3, 4, 8, 16)
-
-
-def _call(name: str) -> Template:
-    def write(operands: tuple[str, ...], dtype: DType) -> str:
-        return f"{name}({', '.join(map(strip, operands))})"
-
-    return write
 
 
 class OpenCLRenderer(GroupStyle):
@@ -64,6 +55,9 @@ class OpenCLRenderer(GroupStyle):
     long_suffix = "l"
     group_index = "get_group_id({place})"
     thread_index = "get_local_id({place})"
+    shared_prefix = "__local "
+    lane_counts = (2, 3, 4, 8, 16)
+    no_fusing = "#pragma OPENCL FP_CONTRACT OFF"
 
     def __init__(self, target: Target | None = None) -> None:
         super().__init__(target or OPENCL)
@@ -72,15 +66,13 @@ class OpenCLRenderer(GroupStyle):
         # sines and powers of ours need float64, which a device may lack
         names = {Ops.SQRT: "sqrt", Ops.TRUNC: "trunc", Ops.MULACC: "fma"}
         names |= {Ops.SIN: "sin", Ops.POW: "pow"}
-        return {op: _call(name) for op, name in names.items()}
+        return {op: call(name) for op, name in names.items()}
 
     def head(self, name: str, uops: Sequence[UOp], params: Sequence[UOp]) -> list[str]:
         lines = []
         if any([u.dtype.scalar() is dtypes.float64 for u in uops]):
             lines.append("#pragma OPENCL EXTENSION cl_khr_fp64 : enable")
-        if has_tag(uops, "exact"):
-            # these round where they stand: a compiler must not fuse them with their neighbours
-            lines.append("#pragma OPENCL FP_CONTRACT OFF")
+        lines += self.rounding_lines(uops)
         arguments = []
         for param in params:
             const = "" if is_written(uops, param) else "const "
@@ -100,9 +92,7 @@ class OpenCLRenderer(GroupStyle):
     def type(self, dtype: DType) -> str:
         if dtype.count == 1:
             return super().type(dtype)
-        if dtype.count not in _LANES:
-            raise CompileError(f"OpenCL has vectors of {_LANES} lanes, found {dtype}")
-        return f"{self.stored(dtype.scalar())}{dtype.count}"
+        return f"{self.stored(dtype.scalar())}{self.checked_lanes(dtype)}"
 
     def reinterpret(self, text: str, source: DType, target: DType) -> str:
         return f"as_{self.type(target)}({strip(text)})"
@@ -110,10 +100,6 @@ class OpenCLRenderer(GroupStyle):
     # ------------------------------------------------------------ memory and lanes
     def barrier(self) -> str:
         return "barrier(CLK_LOCAL_MEM_FENCE);"
-
-    def local_memory(self, memory: UOp, name: str) -> str:
-        where = "__local " if memory.arg.memory == "shared" else ""
-        return f"{where}{self.stored(memory.dtype)} {name}[{memory.arg.size}];"
 
     def vector(self, dtype: DType, lanes: Sequence[str]) -> str:
         return f"({self.type(dtype)})({', '.join(lanes)})"

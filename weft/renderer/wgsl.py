@@ -17,10 +17,9 @@ import math
 from collections.abc import Sequence
 
 from weft.dtype import DType, dtypes
-from weft.errors import CompileError
 from weft.renderer.base import Target, program_variables
 from weft.renderer.cstyle import INFIX, Template, strip
-from weft.renderer.groups import GroupStyle, group_sizes
+from weft.renderer.groups import GroupStyle, call, group_sizes
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
@@ -39,15 +38,7 @@ WEBGPU = Target(
     shared_bytes=16 << 10,
     warp_size=32,
 )
-_LANES = (2, 3, 4)
 _UNSIGNED = "u32"
-
-
-def _call(name: str) -> Template:
-    def write(operands: tuple[str, ...], dtype: DType) -> str:
-        return f"{name}({', '.join(map(strip, operands))})"
-
-    return write
 
 
 class WGSLRenderer(GroupStyle):
@@ -71,6 +62,7 @@ class WGSLRenderer(GroupStyle):
     not_a_number = "not_a_number()"
     group_index = "i32(group.{axis})"
     thread_index = "i32(thread.{axis})"
+    lane_counts = (2, 3, 4)
 
     def __init__(self, target: Target | None = None, written: frozenset[UOp] = frozenset()) -> None:
         super().__init__(target or WEBGPU)
@@ -85,7 +77,7 @@ class WGSLRenderer(GroupStyle):
         # a compiler of WGSL may rearrange floats, so polynomials that count on rounding are no use
         names = {Ops.SQRT: "sqrt", Ops.TRUNC: "trunc", Ops.MULACC: "fma", Ops.EXP2: "exp2"}
         names |= {Ops.LOG2: "log2", Ops.SIN: "sin", Ops.POW: "pow"}
-        return {op: _call(name) for op, name in names.items()}
+        return {op: call(name) for op, name in names.items()}
 
     def extra_buffers(self, uops: Sequence[UOp]) -> int:
         return 1 if program_variables(uops) else 0
@@ -141,9 +133,7 @@ class WGSLRenderer(GroupStyle):
     def type(self, dtype: DType) -> str:
         if dtype.count == 1:
             return super().type(dtype)
-        if dtype.count not in _LANES:
-            raise CompileError(f"WGSL has vectors of {_LANES} lanes, found {dtype}")
-        return f"vec{dtype.count}<{super().type(dtype.scalar())}>"
+        return f"vec{self.checked_lanes(dtype)}<{super().type(dtype.scalar())}>"
 
     def literal(self, value: float, dtype: DType) -> str:
         text = super().literal(value, dtype)

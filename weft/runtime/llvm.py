@@ -3,32 +3,81 @@
 In: LLVM IR as text, written by a renderer. Out: an object file (`LLVMCompiler.compile`), the
 address of a function of it (`load`), and what the host's CPU can do (`target`). Used by devices
 that run on the host. llvmlite is imported on first use, because the import alone costs 70 ms.
-Invariant: every call into LLVM happens under `_lock`, and no IR pass is ever run.
+Invariant: every call into LLVM happens under `_lock` or `compiling()`, and no IR pass is ever run.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib
 import os
 import platform
+import re
 import struct
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from weft.device import Compiler, hold_across_fork
 from weft.errors import CompileError
-from weft.knobs import NUM_CPU_THREADS
+from weft.helpers import diskcache_get, diskcache_put
+from weft.knobs import CCACHE, NUM_CPU_THREADS
 
 # A finalizer of loaded code may run inside any of our own calls, hence re-entrant.
 _lock = threading.RLock()
 # llvmlite has a lock of its own; holding ours across a fork means that no thread of weft has it.
 hold_across_fork(_lock)
+
+
+class _Compiling:
+    """Knows the threads inside LLVM without `_lock`; a fork waits until there are no others.
+
+    LLVM has locks of its own, which a child would find taken for ever. Nobody may begin to compile
+    while he holds a lock that is held across forks.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._inside: set[int] = set()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(
+                before=self._wait, after_in_parent=self._go_on, after_in_child=self._go_on
+            )
+
+    def __enter__(self) -> None:
+        with self._changed:
+            self._inside.add(threading.get_ident())
+
+    def __exit__(self, *exception: object) -> None:
+        with self._changed:
+            self._inside.discard(threading.get_ident())
+            self._changed.notify_all()
+
+    def _wait(self) -> None:
+        self._changed.acquire()
+        # a signal handler may fork when its own thread has just come back from LLVM
+        while self._inside - {threading.get_ident()}:
+            self._changed.wait()
+
+    def _go_on(self) -> None:
+        self._changed.release()
+
+
+_compiling = _Compiling()
+
+
+def compiling() -> _Compiling:
+    """Around calls of LLVM that do not hold the lock of this file."""
+    return _compiling
+
+
+# A function that the source calls and does not define.
+_DECLARATION = re.compile(r"^declare [^@\n]*@(?!llvm\.)\"?([^\s\"(]+)", re.MULTILINE)
 
 SOURCE_HINT = "run with DEBUG=4 to see the source of every kernel"
 
@@ -180,57 +229,89 @@ class LLVMCompiler(Compiler):
         return f"llvm-{version}-{facts.triple}-{facts.cpu}-{features}-opt{self.opt_level}"
 
     def compile(self, src: str) -> bytes:
-        with _lock:
-            module = self._parse(src)
+        with _lock, self._parsed(src) as module:
             code = bytes(self._target_machine().emit_object(module))
-        _check_symbols(code)
+        self.check(src, code)
         return code
+
+    def check(self, src: str, code: bytes) -> None:
+        """Refuses code that needs what the process does not have: loading it would abort."""
+        symbols = object_symbols(code)
+        # The object shows more than the source: code generation adds calls to run-time helpers.
+        _check_exported(_DECLARATION.findall(src) if symbols is None else symbols.needed)
+
+    def complete(self, src: str) -> str:
+        """The source with the target that it is for."""
+        if "target triple" in src:
+            return src
+        # No line break, so that the line numbers of LLVM's messages are those of the source.
+        layout = "" if "target datalayout" in src else self._layout
+        return self._triple + layout + src
+
+    @functools.cached_property
+    def _triple(self) -> str:
+        with _lock:
+            return f'target triple = "{self._target_machine().triple}" '
+
+    @functools.cached_property
+    def _layout(self) -> str:
+        with _lock:
+            return f'target datalayout = "{self._target_machine().target_data}" '
 
     def assembly(self, src: str) -> str:
         """The machine code of `src` as text, for people."""
-        with _lock:
-            return str(self._target_machine().emit_assembly(self._parse(src)))
+        with _lock, self._parsed(src) as module:
+            return str(self._target_machine().emit_assembly(module))
 
     def _target_machine(self) -> Any:
         if self._machine is None:
-            self._machine = _create_target_machine(self.opt_level)
+            self._machine = create_target_machine(self.opt_level)
         return self._machine
 
-    def _parse(self, src: str) -> Any:
-        """A verified module that calls nothing the process does not have."""
+    @contextlib.contextmanager
+    def _parsed(self, src: str) -> Iterator[Any]:
+        """A verified module.
+
+        In a context of its own, so that its types and constants are freed with it. Closed here, the
+        module first: a collector that meets both in an error's traceback knows no order.
+        """
         binding = _binding()
-        machine = self._target_machine()
-        if "target triple" not in src:
-            # No line break, so that the line numbers of LLVM's messages are those of the source.
-            layout = "" if "target datalayout" in src else f'"{machine.target_data}"'
-            header = f'target triple = "{machine.triple}" '
-            src = header + (f"target datalayout = {layout} " if layout else "") + src
-        # A context of its own lets the module's types and constants be freed with it.
-        context = binding.create_context()
-        try:
-            module = binding.parse_assembly(src, context)
-            module.verify()
-        except RuntimeError as error:
-            raise CompileError(
-                f"LLVM refuses the IR of a kernel: {str(error).strip()}\n{SOURCE_HINT}"
-            ) from None
-        _check_exported(
-            function.name
-            for function in module.functions
-            if function.is_declaration and not function.name.startswith("llvm.")
-        )
-        return module
+        with contextlib.closing(binding.create_context()) as context, contextlib.ExitStack() as own:
+            try:
+                module = binding.parse_assembly(self.complete(src), context)
+                own.enter_context(contextlib.closing(module))
+                module.verify()
+            except RuntimeError as error:
+                raise CompileError(
+                    f"LLVM refuses the IR of a kernel: {str(error).strip()}\n{SOURCE_HINT}"
+                ) from None
+            yield module
 
 
-def _create_target_machine(opt_level: int) -> Any:
+def compile_own(source: str, opt_level: int) -> bytes:
+    """Object bytes of code that weft brings along, kept on disk: every process needs the same."""
+    compiler = LLVMCompiler(opt_level)
+    if not CCACHE.value:
+        return compiler.compile(source)
+    key = hashlib.sha256(f"{compiler.cachekey}\n{source}".encode()).hexdigest()
+    found = diskcache_get("runtime", key)
+    if isinstance(found, bytes):
+        return found
+    code = compiler.compile(source)
+    diskcache_put("runtime", key, code)
+    return code
+
+
+def create_target_machine(opt_level: int) -> Any:
     """A target machine for the host. An engine takes its machine over, so each needs a new one."""
-    binding = _binding()
     facts = target()
-    features = binding.get_host_cpu_features().flatten()
-    host = binding.Target.from_triple(facts.triple)
-    return host.create_target_machine(
-        cpu=facts.cpu, features=features, opt=opt_level, codemodel="jitdefault", jit=True
-    )
+    with _lock:
+        binding = _binding()
+        features = binding.get_host_cpu_features().flatten()
+        host = binding.Target.from_triple(facts.triple)
+        return host.create_target_machine(
+            cpu=facts.cpu, features=features, opt=opt_level, codemodel="jitdefault", jit=True
+        )
 
 
 def _check_exported(names: Iterable[str]) -> None:
@@ -334,7 +415,7 @@ class _Engine:
         # llvmlite's memory manager keeps the sections of an object together. LLVM's own may put
         # code and constants more than 2 GiB apart once large tensors fill the address space.
         self.handle = binding.create_mcjit_compiler(
-            binding.parse_assembly(""), _create_target_machine(2), use_lmm=True
+            binding.parse_assembly(""), create_target_machine(2), use_lmm=True
         )
         self.count = 0
 

@@ -20,12 +20,13 @@ from weft.device import BaseDevice, Buffer, Program
 from weft.errors import ArgumentError
 from weft.renderer.base import Target
 from weft.renderer.llvmir import LLVMRenderer
-from weft.runtime.llvm import CPUFacts, LLVMCompiler, LoadedCode, load, target
+from weft.runtime.llvm import CPUFacts, LoadedCode, compile_own, load, target
+from weft.runtime.llvm_parallel import ParallelLLVMCompiler
 from weft.runtime.memory import HostAllocator
 from weft.runtime.pool import KernelFunction, pool
 
 # One for all devices of this kind: target machines are costly and the result is the same.
-_compiler = LLVMCompiler()
+_compiler = ParallelLLVMCompiler()
 
 
 class CPUProgram(Program):
@@ -97,7 +98,7 @@ done:
 
 @functools.cache
 def _fill_code() -> LoadedCode:
-    return load(LLVMCompiler(opt_level=1).compile(_FILL_IR), "weft_graph_fill")
+    return load(compile_own(_FILL_IR, opt_level=1), "weft_graph_fill")
 
 
 class CPUGraph:

@@ -20,7 +20,7 @@ import threading
 import time
 from typing import Any
 
-from weft.runtime.llvm import LLVMCompiler, LoadedCode, load_all, machine_name, usable_cores
+from weft.runtime.llvm import LoadedCode, compile_own, load_all, machine_name, usable_cores
 
 KernelFunction = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
@@ -449,13 +449,11 @@ class NativePool:
         self._set(_CALLER_CORE, -1)
 
     def _compile(self) -> None:
-        compiler = LLVMCompiler(opt_level=0)
         machine = machine_name()
         declare_pause, call_pause = _PAUSE[machine]
         futex = _FUTEX_SYSCALL[machine]
-        code = compiler.compile(
-            _IR.format(declare_pause=declare_pause, call_pause=call_pause, futex=futex)
-        )
+        source = _IR.format(declare_pause=declare_pause, call_pause=call_pause, futex=futex)
+        code = compile_own(source, opt_level=0)
         names = ("worker", "run", "run_table", "stop", "calibrate")
         worker, run, run_table, stop, calibrate = load_all(
             code, [f"weft_pool_{name}" for name in names]

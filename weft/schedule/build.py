@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weft.dtype import dtypes
-from weft.schedule.decide import Plan, Slot, cat_pieces, gather_slots, gather_source_index
+from weft.schedule.decide import Plan, Slot, cat_pieces, gather_source_index
 from weft.schedule.draft import Draft
 from weft.schedule.index import ZERO, Index, both, flatten_index, source_index
 from weft.schedule.place import IN_ORDER, may_repeat, storage_of
@@ -76,7 +76,7 @@ class Builder:
         valid: UOp | None = None
         while node.op in GroupOp.Movement or node.op is Ops.GATHER:
             if node.op is Ops.GATHER:
-                slots = gather_slots(node, index)
+                slots = self.plan.gather_slots(node, index)
                 needs = self._gather_needs(node, index, None)[:-1]
                 found = self._fill_slots(node, slots, [self._value(wanted) for wanted in needs])
                 valid = both(valid, found)
@@ -147,7 +147,7 @@ class Builder:
 
     def _gather_needs(self, node: UOp, index: Index, valid: UOp | None) -> list[Wanted]:
         count = len(node.src[1].shape)
-        slots = gather_slots(node, index)
+        slots = self.plan.gather_slots(node, index)
         found = slots[0][1]
         for _, inside in slots[1:]:
             found = found & inside
@@ -208,7 +208,7 @@ class Builder:
 
     def _gather(self, node: UOp, index: Index, values: list[UOp]) -> UOp:
         """Negative indices wrap once; what is outside reads 0."""
-        found = self._fill_slots(node, gather_slots(node, index), values[:-1])
+        found = self._fill_slots(node, self.plan.gather_slots(node, index), values[:-1])
         return found.where(values[-1], 0)
 
     def _fill_slots(self, node: UOp, slots: list[Slot], values: list[UOp]) -> UOp:

@@ -26,8 +26,6 @@ no more memory,
 
 from __future__ import annotations
 
-import itertools
-import weakref
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,6 +51,13 @@ PARALLEL_ROWS = 16
 REPEAT_SAME_KERNEL = 64
 # ... or in another kernel
 REPEAT_OTHER_KERNEL = 12
+# reads of an element by a reduction with reuse from which on it is padded in memory
+PADDED_USES = 64
+# ... if the reads are some elements apart
+STEPPED_USES = 1.5
+
+
+Slot = tuple[UOp, UOp]  # stands for (the place a run-time index names, whether it is inside)
 
 
 @dataclass
@@ -62,6 +67,23 @@ class Plan:
     drafts: list[Draft] = field(default_factory=list)
     stored: dict[UOp, Draft] = field(default_factory=dict)  # value -> the kernel that computes it
     reduce_ranges: dict[tuple[Any, ...], Index] = field(default_factory=dict)
+    slot_numbers: dict[UOp, int] = field(default_factory=dict)  # index of a GATHER -> its number
+
+    def gather_slots(self, node: UOp, index: Index) -> list[Slot]:
+        """For each index of a GATHER, nodes that stand for its value until it is built itself.
+
+        They depend on the right ranges and are known to be inside the gathered axis; no rule looks
+        into them. They are numbered as they appear: what was scheduled before changes nothing.
+        """
+        places = index[: len(node.src[1].shape)]
+        slots = []
+        for axis, source in zip(node.arg, node.src[1:], strict=True):
+            number = self.slot_numbers.setdefault(source, len(self.slot_numbers))
+            size = as_index(node.src[0].shape[axis])
+            place = UOp(Ops.SPECIAL, dtypes.weakint, (size, *places), ("place", number, axis))
+            inside = UOp(Ops.SPECIAL, dtypes.bool, (as_index(2), *places), ("inside", number, size))
+            slots.append((place, inside))
+        return slots
 
 
 LEAVES = frozenset({Ops.BUFFER, Ops.AFTER, Ops.CONST, Ops.VARIABLE, Ops.BIND, Ops.IOTA})
@@ -119,7 +141,7 @@ class Decider:
                 demand = Demand(draft, index, None, frozenset(draft.ranges))
                 for source in place.src[1:]:
                     self._ask(source, self._derived(demand, *gather_indices(place, demand)))
-                index = gather_source_index(place, index, gather_slots(place, index))
+                index = gather_source_index(place, index, self.plan.gather_slots(place, index))
             else:
                 index, _ = source_index(place, index)
             place = place.src[0]
@@ -214,7 +236,7 @@ class Decider:
         hold."""
         for source in node.src[1:]:
             self._ask(source, self._derived(demand, *gather_indices(node, demand)))
-        slots = gather_slots(node, demand.index)
+        slots = self.plan.gather_slots(node, demand.index)
         index = gather_source_index(node, demand.index, slots)
         found = slots[0][1]
         for _, inside in slots[1:]:
@@ -274,8 +296,34 @@ class Decider:
             return self._may_inline_reduction(node, demands)
         if node.op in GroupOp.Movement:
             # a view costs nothing by itself: whatever is below decides
-            return True
+            return node.op is not Ops.PAD or not self._is_worth_padding(node, demands)
+        if node in self.survey.padded and self._is_read_apart(node, demands):
+            return False
         return self._may_repeat(node, demands)
+
+    def _is_worth_padding(self, node: UOp, demands: list[Demand]) -> bool:
+        """Whether reductions with reuse read every element so often that zeros in memory cost less
+        than asking, each time, whether there is an element."""
+        if self._is_read_apart(node, demands):
+            return True
+        if not all(d.inside for d in demands):
+            return False
+        uses = sum(volume(d.loops) for d in demands)
+        if uses < PADDED_USES * self.survey.elements[node]:
+            return False
+        return all(source_index(node, d.index)[1] is not None for d in demands)
+
+    def _is_read_apart(self, node: UOp, demands: list[Demand]) -> bool:
+        """Whether windows with steps read what has holes: lanes that stand apart in memory and may
+        be missing are read one by one, unless the zeros are there."""
+        # in a reduction, with steps along the rows
+        stepped = [
+            d
+            for d in demands
+            if node.shape and not d.loops <= frozenset(d.draft.ranges) and _has_steps(d.index[-1])
+        ]
+        uses = sum(volume(d.loops) for d in stepped)
+        return bool(stepped) and uses >= STEPPED_USES * self.survey.elements[node]
 
     def _may_inline_reduction(self, node: UOp, demands: list[Demand]) -> bool:
         if len(demands) != 1:
@@ -292,7 +340,9 @@ class Decider:
         if any(not (a <= depends or depends <= a) for a in draft.reductions):
             return False
         if heavy:
-            return not draft.reductions and depends == outer
+            # its tile is made for loops over its own axes, not for digits of others
+            whole = all(not _has_digits(position) for position in demand.index)
+            return not draft.reductions and depends == outer and whole
         if draft.heavy:
             return False
         points = self.survey.elements[node.src[0]]
@@ -334,30 +384,16 @@ class Decider:
         return cost <= REPEAT_OTHER_KERNEL and reads * len(drafts) <= stored_traffic
 
 
-Slot = tuple[UOp, UOp]  # stands for (the place a run-time index names, whether it is inside)
+def _has_steps(position: UOp) -> bool:
+    """Whether it moves by more than one element when some range moves by one."""
+    return any(
+        node.op is Ops.MUL and node.src[0].op is Ops.RANGE and node.src[1].op is Ops.CONST
+        for node in position.toposort()
+    )
 
 
-_slot_numbers: weakref.WeakKeyDictionary[UOp, int] = weakref.WeakKeyDictionary()
-_next_slot = itertools.count()
-
-
-def gather_slots(node: UOp, index: Index) -> list[Slot]:
-    """For each index of a GATHER, nodes that stand for its value until the index itself is built.
-
-    They depend on the right ranges and are known to be inside the gathered axis; no rule looks
-    into them.
-    """
-    places = index[: len(node.src[1].shape)]
-    slots = []
-    for axis, source in zip(node.arg, node.src[1:], strict=True):
-        number = _slot_numbers.get(source)
-        if number is None:
-            number = _slot_numbers[source] = next(_next_slot)
-        size = as_index(node.src[0].shape[axis])
-        place = UOp(Ops.SPECIAL, dtypes.weakint, (size, *places), ("place", number, axis))
-        inside = UOp(Ops.SPECIAL, dtypes.bool, (as_index(2), *places), ("inside", number, size))
-        slots.append((place, inside))
-    return slots
+def _has_digits(position: UOp) -> bool:
+    return any(node.op in (Ops.IDIV, Ops.MOD) for node in position.toposort())
 
 
 def gather_indices(node: UOp, demand: Demand) -> tuple[Index, UOp | None]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from weft.schedule.build import Built
 from weft.schedule.decide import BUFFER_BUDGET, OP_BUDGET
 from weft.schedule.draft import volume
+from weft.schedule.limit import Limit, is_wide, no_limit
 from weft.schedule.order import CycleError, all_dependencies, data_levels, order_kernels
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
@@ -22,7 +23,7 @@ from weft.uop.opset import Ops
 HOSTS_TRIED = 8
 
 
-def merge_kernels(kernels: list[Built]) -> list[Built]:
+def merge_kernels(kernels: list[Built], limit: Limit = no_limit) -> list[Built]:
     """Greedy, first fit, level by level; undone as a whole if it would make kernels wait for each
     other."""
     levels = data_levels(kernels)
@@ -37,7 +38,7 @@ def merge_kernels(kernels: list[Built]) -> list[Built]:
         hosts = groups.setdefault((levels[kernel], draft.device, sizes), [])
         # only the latest few are tried, so that thousands of equal kernels cost linear time
         for place in hosts[-HOSTS_TRIED:]:
-            merged = _try_merge(result[place], kernel)
+            merged = _try_merge(result[place], kernel, limit)
             if merged is not None:
                 result[place] = merged
                 break
@@ -53,13 +54,15 @@ def merge_kernels(kernels: list[Built]) -> list[Built]:
     return result
 
 
-def _try_merge(host: Built, guest: Built) -> Built | None:
+def _try_merge(host: Built, guest: Built, limit: Limit) -> Built | None:
     shared = host.draft.buffers & guest.draft.buffers
     if not shared and not (host.waits.keys() & guest.waits.keys()):
         return None
     if host.draft.count + guest.draft.count > OP_BUDGET // 2:
         return None
     if len(host.draft.buffers | guest.draft.buffers) > BUFFER_BUDGET // 2:
+        return None
+    if is_wide(limit, host, guest):
         return None
     if any(not (a <= b or b <= a) for a in _positions(host) for b in _positions(guest)):
         return None
@@ -128,7 +131,7 @@ SMALL_NEST = 1 << 14
 MOST_NESTS = 48
 
 
-def join_nests(kernels: list[Built]) -> list[Built]:
+def join_nests(kernels: list[Built], limit: Limit = no_limit) -> list[Built]:
     """Small kernels of one level become loop nests of one program: one launch instead of many.
 
     Fifty small parameters of an optimiser step are then a few launches.
@@ -143,7 +146,7 @@ def join_nests(kernels: list[Built]) -> list[Built]:
             continue
         group = (levels[kernel], draft.device)
         place = latest.get(group)
-        if place is not None and _may_join(result[place], kernel):
+        if place is not None and _may_join(result[place], kernel, limit):
             host = result[place]
             result[place] = _combine(host, kernel, _renumber(kernel, host.draft.next_number))
         else:
@@ -158,12 +161,12 @@ def join_nests(kernels: list[Built]) -> list[Built]:
     return result
 
 
-def _may_join(host: Built, guest: Built) -> bool:
+def _may_join(host: Built, guest: Built, limit: Limit) -> bool:
     if len(host.stores) + len(guest.stores) > MOST_NESTS:
         return False
     if host.draft.count + guest.draft.count > OP_BUDGET // 2:
         return False
-    if len(host.draft.buffers | guest.draft.buffers) > BUFFER_BUDGET:
+    if len(host.draft.buffers | guest.draft.buffers) > BUFFER_BUDGET or is_wide(limit, host, guest):
         return False
     work = _reduced_points(host) + _reduced_points(guest)
     if work > SMALL_NEST * MOST_NESTS:

@@ -7,7 +7,8 @@ The one invariant: the passes depend on structure only, so equal graphs have equ
 `SPEC=2` verifies the graph after each rewrite, and that every access of every kernel is inside its
 memory.
 
-    prepare -> separate states -> survey -> decide -> build -> merge -> order -> number parameters
+    prepare -> separate states -> survey -> decide -> build -> stage rows -> limit -> merge
+    -> order -> number parameters
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ from weft.knobs import SPEC
 from weft.schedule.build import Builder, Built
 from weft.schedule.decide import Decider, Plan
 from weft.schedule.hazards import keep_apart, separate_states
+from weft.schedule.limit import Limit, Wide, cut_wide_kernels, no_limit, split_wide_joins
 from weft.schedule.merge import in_place_conflict, join_nests, merge_kernels
 from weft.schedule.order import CycleError, all_dependencies, order_kernels
 from weft.schedule.parameters import Argument, number_parameters
 from weft.schedule.place import is_whole_storage, storage_of
 from weft.schedule.prepare import PrepareContext, prepare
+from weft.schedule.stage_rows import Room, no_room, stage_rows
 from weft.schedule.survey import Survey, max_elements
 from weft.uop.args import BufferArg
 from weft.uop.node import UOp
@@ -68,8 +71,11 @@ class Schedule:
     executed: list[int] = field(default_factory=list)  # the numbers in the tags of these STOREs
 
 
-def make_schedule(sink: UOp, next_number: int, device: Any) -> Schedule:
-    """All passes. Repeated only when an in-place write turns out to need a value kept apart."""
+def make_schedule(
+    sink: UOp, next_number: int, device: Any, limit: Limit = no_limit, room: Room = no_room
+) -> Schedule:
+    """All passes. Repeated only when an in-place write turns out to need a value kept apart, or a
+    kernel to have more buffers than its device takes."""
     context = PrepareContext(next_number, device)
     plain = graph_rewrite(sink, prepare, ctx=context, name="prepare")
     if SPEC >= 2:
@@ -82,24 +88,37 @@ def make_schedule(sink: UOp, next_number: int, device: Any) -> Schedule:
     if SPEC >= 2:
         type_verify(sink, tensor_spec, "separate_states")
     alone: set[UOp] = set()
+    kept: set[UOp] = set()
     for _ in range(1000):
-        attempt = _attempt(sink, context, alone)
+        attempt = _attempt(sink, context, alone, kept, limit, room)
         if isinstance(attempt, Schedule):
             attempt.tables = context.tables
             return attempt
+        if isinstance(attempt, Wide):
+            narrow = split_wide_joins(sink, attempt.most)
+            if narrow is sink and attempt.values <= kept:
+                # nothing is left to cut: its renderer will refuse it
+                limit = no_limit
+            elif narrow is sink:
+                kept.update(attempt.values)
+                alone.update(attempt.values)
+            sink = narrow
+            continue
         stores = {node for node in attempt if node.op is Ops.STORE}
         alone.update(node for node in attempt if node not in stores)
         sink = _keep_values(sink, stores) if stores else sink
     raise AssertionError("the writes of this graph cannot be ordered")
 
 
-def _attempt(sink: UOp, context: PrepareContext, alone: set[UOp]) -> Schedule | list[UOp]:
+def _attempt(
+    sink: UOp, context: PrepareContext, alone: set[UOp], kept: set[UOp], limit: Limit, room: Room
+) -> Schedule | Wide | list[UOp]:
     """A schedule, or the STOREs whose values have to be stored apart first, or values that have to
     be stored by kernels of their own."""
     wanted = [_plain(value) for value in sink.src]
     order = sink.toposort()
     separate = {node for node in order if node.op in (Ops.CONTIGUOUS, Ops.COPY)}
-    must_store = separate | {v for v in wanted if not _is_state(v)}
+    must_store = separate | kept | {v for v in wanted if not _is_state(v)}
     must_store = {v for v in must_store if 0 not in v.shape}
     survey = Survey(sink, must_store)
     survey.order = [n for n in survey.order if not _writes_nothing(n)]
@@ -110,7 +129,10 @@ def _attempt(sink: UOp, context: PrepareContext, alone: set[UOp]) -> Schedule | 
         number -= 1
         arg = BufferArg(number, max_elements(node.shape), draft.device)
         homes[node] = UOp(Ops.BUFFER, node.dtype, (), arg)
-    kernels = _build_all(plan, homes)
+    kernels = stage_rows(_build_all(plan, homes), homes, must_store, room)
+    wide = cut_wide_kernels(kernels, plan, limit)
+    if wide is not None:
+        return wide
     conflicts = [
         kernel.draft.root
         for kernel in kernels
@@ -119,7 +141,7 @@ def _attempt(sink: UOp, context: PrepareContext, alone: set[UOp]) -> Schedule | 
     if conflicts:
         return conflicts
     try:
-        merged = join_nests(merge_kernels(kernels))
+        merged = join_nests(merge_kernels(kernels, limit), limit)
         ordered = order_kernels(merged, all_dependencies(merged))
     except CycleError as cycle:
         riders = [

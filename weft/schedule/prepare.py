@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weft.dtype import DType, bits_of, dtypes
-from weft.helpers import prod
+from weft.helpers import ceildiv, prod
 from weft.knobs import SPLIT_REDUCEOP
 from weft.schedule.place import is_whole_storage
 from weft.uop.args import BufferArg, ReduceArg
@@ -32,6 +32,16 @@ MOST_TABLE = 1 << 20
 # a reduction longer than this with fewer outputs than PARALLEL is split over the cores
 LONG_REDUCTION = 1 << 16
 PARALLEL_OUTPUTS = 64
+# parts that its first axes are: too few, enough, more than a second step should add up
+LEAST_PARTS, ENOUGH_PARTS, MOST_LEADING = 8, 32, 4096
+# a sum of products this long is cut into parts of at most PRODUCT_PART terms, if that does not
+# make more than MOST_PARTS parts or MOST_PARTIAL partial results
+LONG_PRODUCT = 1 << 13
+PRODUCT_PART = 1 << 12
+MOST_PARTS = 64
+MOST_PARTIAL = 1 << 22
+# products per element of an operand from which on they are worth a register tile
+PRODUCT_REUSE = 16
 # what only gradients look at
 _TRANSPARENT = (Ops.DETACH, Ops.CONTIGUOUS_BACKWARD, Ops.FUNCTION)
 
@@ -177,27 +187,51 @@ def split_long_reduction(ctx: PrepareContext, x: UOp) -> UOp | None:
         return None
     if x.src[0].base.op is Ops.CONST or x.src[0].device is None:
         return None
-    length = prod(shape[a] for a in x.arg.axes)
-    if length < LONG_REDUCTION or prod(x.shape) >= PARALLEL_OUTPUTS:
+    length, outputs = prod(shape[a] for a in x.arg.axes), prod(x.shape)
+    if length >= LONG_REDUCTION and outputs < PARALLEL_OUTPUTS:
+        leading = _leading_parts(shape, x.arg.axes)
+        if leading:
+            return _outer_axes_last(x, leading)
+        axis = max(x.arg.axes, key=lambda a: shape[a])
+        parts = _parts(shape[axis])
+    elif length >= LONG_PRODUCT and _multiplies_with_reuse(x):
+        axis, parts = _product_parts(shape, x.arg.axes, outputs)
+    else:
         return None
-    axis = max(x.arg.axes, key=lambda a: shape[a])
-    parts = _parts(shape[axis])
-    if parts is None:
-        return None
-    split = (*shape[:axis], parts, shape[axis] // parts, *shape[axis + 1 :])
-    moved = [a if a < axis else a + 1 for a in x.arg.axes]
-    inner = tuple(
-        sorted(moved if axis not in moved else [a for a in moved if a != axis] + [axis + 1])
-    )
-    partial = UOp(
-        Ops.REDUCE_AXIS,
-        x.dtype,
-        (x.src[0]._mop(Ops.RESHAPE, split),),
-        ReduceArg(x.arg.op, inner),
-        "part",
-    )
+    return None if parts is None else _in_two_steps(x, axis, parts)
+
+
+def _leading_parts(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+    """The first axes of a sum, if they are enough parts for all cores: each part is then one
+    piece of memory."""
+    chosen: list[int] = []
+    parts = 1
+    for axis in axes[:-1]:
+        if parts >= ENOUGH_PARTS or parts * shape[axis] > MOST_LEADING:
+            break
+        chosen.append(axis)
+        parts *= shape[axis]
+    return tuple(chosen) if parts >= LEAST_PARTS else ()
+
+
+def _outer_axes_last(x: UOp, outer: tuple[int, ...]) -> UOp:
+    """sum(x, (0, 1, 2)) -> sum(store(sum(x, (1, 2))), 0)."""
+    inner = tuple([axis for axis in x.arg.axes if axis not in outer])
+    partial = UOp(Ops.REDUCE_AXIS, x.dtype, x.src[:1], ReduceArg(x.arg.op, inner), "part")
     stored = UOp(Ops.CONTIGUOUS, x.dtype, (partial,))
-    whole = UOp(Ops.REDUCE_AXIS, x.dtype, (stored,), ReduceArg(x.arg.op, (axis,)), "part")
+    return UOp(Ops.REDUCE_AXIS, x.dtype, (stored,), ReduceArg(x.arg.op, outer), "part")
+
+
+def _in_two_steps(x: UOp, axis: int, parts: int) -> UOp:
+    """sum(x, (0, 1)) -> sum(store(sum(x in parts, (1, 2))), 0): the parts are outermost."""
+    shape = x.src[0].shape
+    split = (*shape[:axis], parts, shape[axis] // parts, *shape[axis + 1 :])
+    order = (axis, *[a for a in range(len(split)) if a != axis])
+    view = x.src[0]._mop(Ops.RESHAPE, split)._mop(Ops.PERMUTE, order)
+    inner = tuple([a + 1 for a in x.arg.axes])
+    partial = UOp(Ops.REDUCE_AXIS, x.dtype, (view,), ReduceArg(x.arg.op, inner), "part")
+    stored = UOp(Ops.CONTIGUOUS, x.dtype, (partial,))
+    whole = UOp(Ops.REDUCE_AXIS, x.dtype, (stored,), ReduceArg(x.arg.op, (0,)), "part")
     return whole._mop(Ops.RESHAPE, x.shape)
 
 
@@ -207,6 +241,29 @@ def _parts(size: int) -> int | None:
         if size % parts == 0 and size // parts >= 256:
             return parts
     return next((p for p in range(256, 7, -1) if size % p == 0 and size // p >= 64), None)
+
+
+def _multiplies_with_reuse(x: UOp) -> bool:
+    """Whether it sums products of two operands that are each read many times, as a matmul does."""
+    terms = x.src[0]
+    while terms.op is Ops.CAST or terms.op in GroupOp.Movement:
+        terms = terms.src[0]
+    if x.arg.op is not Ops.ADD or terms.op is not Ops.MUL:
+        return False
+    reads = max(prod(operand.base.shape) for operand in terms.src)
+    return bool(prod(x.src[0].shape) >= PRODUCT_REUSE * reads)
+
+
+def _product_parts(
+    shape: tuple[int, ...], axes: tuple[int, ...], outputs: int
+) -> tuple[int, int | None]:
+    """The first summed axis that can be cut into parts whose operands stay in a cache."""
+    length = prod(shape[a] for a in axes)
+    for axis in axes:
+        for parts in range(ceildiv(length, PRODUCT_PART), MOST_PARTS + 1):
+            if shape[axis] % parts == 0 and outputs * parts <= MOST_PARTIAL:
+                return axis, parts
+    return axes[0], None
 
 
 prepare = (

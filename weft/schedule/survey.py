@@ -42,6 +42,7 @@ class Survey:
         self.constant: dict[UOp, bool] = {}
         self.leaf: dict[UOp, bool] = {}
         self.heavy: set[UOp] = set()
+        self.padded: set[UOp] = set()  # elementwise over something padded: has holes
         for node in self.order:
             self._visit(node)
 
@@ -61,6 +62,9 @@ class Survey:
         self.elements[node] = elements
         itemsize = node.dtype.itemsize
         self.constant[node] = self._is_constant(node, src)
+        is_elementwise = node.op in GroupOp.Elementwise and not self.constant[node]
+        if is_elementwise and any(_is_padded(s) or s in self.padded for s in src):
+            self.padded.add(node)
         stored = node in self.must_store or node.op in (Ops.BUFFER, Ops.AFTER, Ops.COPY)
         if stored or node.op is Ops.REDUCE_AXIS:
             self.cost[node] = 0
@@ -91,6 +95,10 @@ class Survey:
         if node.op in (Ops.BUFFER, Ops.AFTER, Ops.REDUCE_AXIS, Ops.COPY, Ops.THREEFRY):
             return False
         return bool(src) and all(self.constant[s] for s in src)
+
+
+def _is_padded(node: UOp) -> bool:
+    return node.op is Ops.PAD
 
 
 def max_elements(shape: tuple[Any, ...]) -> int:

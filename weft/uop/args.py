@@ -81,6 +81,7 @@ class StageArg:
 
     number: int
     memory: str = "scratch"  # "scratch" on CPUs, "shared" on GPUs
+    sweep: bool = False  # of a REDUCE: its loops run outside of those that fill
 
 
 @dataclass(frozen=True)

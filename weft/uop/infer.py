@@ -71,7 +71,7 @@ def _own_shape(node: Any) -> ShapeTuple | None:
             for size, (before, after) in zip(source, node.marg, strict=True)
         )
     if op is Ops.SHRINK:
-        return tuple(stop - start for start, stop in node.marg)
+        return tuple(_simple(stop - start) for start, stop in node.marg)
     if op is Ops.REDUCE_AXIS:
         return tuple(1 if axis in node.arg.axes else size for axis, size in enumerate(source))
     if op is Ops.CAT:
@@ -85,9 +85,19 @@ def _own_shape(node: Any) -> ShapeTuple | None:
     if op is Ops.STAGE:
         size: Any = 1
         for axis in node.src[1:]:
-            size = size * axis.src[0].arg
+            size = size * int(axis.src[0].vmax)
         return (size,)
     raise ShapeError(f"{op.name} has no shape rule")
+
+
+def _simple(size: Any) -> Any:
+    """A size; a symbolic one as simple as it gets, so that n + 2 - n is the number 2."""
+    return size if isinstance(size, int) else size.ssimplify()
+
+
+def _plain(size: Any) -> Any:
+    """A size as a number where it is one, whatever it is made of: (n + 1) - n is 1."""
+    return size if isinstance(size, int) else size.ssimplify()
 
 
 def _bitcast_shape(node: Any, source: ShapeTuple) -> ShapeTuple:

@@ -66,18 +66,34 @@ def _forget(ref: _Ref | None = None) -> None:
     global _is_sweeping
     if ref is not None:
         _dead.append(ref)
-    if _is_sweeping or not _lock.acquire(blocking=False):
+    if _is_sweeping or not _lock.acquire(False):
         return
     _is_sweeping = True
+    table = _table
     try:
         while _dead:
             ref = _dead.popleft()
             # a new node may already live under the same key: only remove our own entry
-            if _table.get(ref.key) is ref:
-                del _table[ref.key]
+            if table.get(ref.key) is ref:
+                del table[ref.key]
     finally:
         _is_sweeping = False
         _lock.release()
+
+
+def _take_place(ref: _Ref, new_ref: _Ref, node: UOp) -> UOp:
+    """The node that stands in the table where `node` should: another thread's, or a dead one."""
+    key = new_ref.key
+    # entries are replaced and removed under the lock, but added without
+    with _lock:
+        while ref is not new_ref:
+            found = ref()
+            if found is not None:
+                return found
+            if _table.get(key) is ref:
+                _table[key] = new_ref
+            ref = _table.setdefault(key, new_ref)
+    return node
 
 
 def live_uops() -> int:
@@ -97,6 +113,7 @@ class UOp(ReduceMixin, RearrangeMixin, TrigonometryMixin):
         "_shape",
         "arg",
         "dtype",
+        "held",
         "op",
         "origin",
         "src",
@@ -108,6 +125,7 @@ class UOp(ReduceMixin, RearrangeMixin, TrigonometryMixin):
     arg: Any
     tag: Any
     origin: tuple[str, int] | None  # the user's source line; not part of the contents
+    held: Any  # what the engine keeps with the node while it lives; not part of the contents
     _shape: Any
     _device: Any
     _ranges: Any
@@ -134,19 +152,17 @@ class UOp(ReduceMixin, RearrangeMixin, TrigonometryMixin):
         node.src = src
         node.arg = arg
         node.tag = tag
-        node.origin = None
+        node.origin = node.held = None
         node._shape = node._device = node._ranges = node._bounds = node._key = _UNSET
         new_ref = _Ref(node, _forget)
         new_ref.key = key
-        with _lock:
-            # another thread may have been faster
-            ref = _table.get(key)
-            found = None if ref is None else ref()
-            if found is None:
-                _table[key] = new_ref
+        # one step, so that of two threads one is first; a lock for every node would cost more
+        ref = _table.setdefault(key, new_ref)
+        if ref is not new_ref:
+            node = _take_place(ref, new_ref, node)
         if _dead:
             _forget()
-        return node if found is None else found
+        return node
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (flatten_nodes(self),)
@@ -261,6 +277,13 @@ class UOp(ReduceMixin, RearrangeMixin, TrigonometryMixin):
 
     def _derive(self, slot: str, rule: Callable[[UOp], Any]) -> Any:
         """Fill the cached fact `slot` of this node and of every source that lacks it."""
+        for s in self.src:
+            if getattr(s, slot) is _UNSET:
+                break
+        else:
+            fact = rule(self)
+            setattr(self, slot, fact)
+            return fact
         stack = [self]
         while stack:
             node = stack[-1]

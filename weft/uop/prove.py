@@ -140,8 +140,8 @@ def memory_size(memory: UOp) -> int | None:
     while memory.op is Ops.AFTER:
         memory = memory.src[0]
     if memory.op is Ops.STAGE:
-        sizes = [axis.src[0] for axis in memory.src[1:]]
-        return None if any(s.op is not Ops.CONST for s in sizes) else prod(s.arg for s in sizes)
+        # of a size that varies, the memory has room for the greatest
+        return prod(int(axis.src[0].vmax) for axis in memory.src[1:])
     return int(memory.arg.size) if memory.op in (Ops.PARAM, Ops.LOCAL, Ops.BUFFER) else None
 
 

@@ -162,8 +162,8 @@ def check_ranges(node: UOp) -> Complaint:
             return f"{node.op.name} closes RANGEs, found {source.op.name}"
     if len(set(ranges)) != len(ranges):
         return f"{node.op.name} closes a RANGE twice"
-    if node.op is Ops.STAGE and any(source.src[0].op is not Ops.CONST for source in ranges):
-        return "STAGE fills memory of a known size: its RANGEs have constant sizes"
+    if node.op is Ops.STAGE and any(source.src[0].op is not Ops.CONST for source in ranges[1:]):
+        return "STAGE fills memory row by row: its RANGEs but the first have constant sizes"
     return None
 
 

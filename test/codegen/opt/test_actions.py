@@ -271,3 +271,56 @@ def test_random_actions_compute_the_same(seed: int) -> None:
 
 
 WRITTEN_OUT = (AxisType.UPCAST, AxisType.UNROLL)
+
+
+SWEEP = [Opt(OptOps.SPLIT, (1,), 8), Opt(OptOps.SWEEP, (1, 1), ((0,),))]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        [],
+        [Opt(OptOps.VECTOR, (1, 1, 3), 4), Opt(OptOps.VECTOR, (1, 1), 4)],
+        [Opt(OptOps.UPCAST, (0, 3), 0), Opt(OptOps.UNROLL, (2,), 5)],
+        # a rest of the reduction is another one: then it is filled as usual
+        [Opt(OptOps.VECTOR, (1, 1, 3), 4), Opt(OptOps.UNROLL, (2,), 4)],
+        [Opt(OptOps.VECTOR, (2,), 5)],
+        [Opt(OptOps.BLOCK, (2,), 5)],
+        [Opt(OptOps.THREAD, (1, 0))],
+    ],
+    ids=lambda opts: "_".join(opt.op.name for opt in opts) or "plain",
+)
+def test_a_sweep_adds_to_all_its_outputs_in_every_round(more: list[Opt]) -> None:
+    rows, columns, terms = 3, 21, 15
+    arrays = [zeros(rows, columns), numbers(rows, terms), numbers(terms, columns) + 1]
+    out, x, y = params(*arrays)
+    a = Axes()
+    i, j, r = a.loop(rows), a.loop(columns), a.reduce(terms)
+    product = (load(x, i * terms + r) * load(y, r * columns + j)).reduce(Ops.ADD, r)
+    ast = kernel(out.index(i * columns + j).store(product * 2.0, i, j))
+    for opt in [*SWEEP, *more]:
+        ast = apply_opt(ast, opt, THREADED)
+    (found, *_) = run_plain(ast, arrays)
+    np.testing.assert_array_equal(found, (arrays[1] @ arrays[2]) * 2)
+
+
+@pytest.mark.parametrize("op", [Ops.MAX, Ops.MUL])
+def test_a_sweep_starts_from_what_changes_nothing(op: Ops) -> None:
+    arrays = [zeros(8), numbers(5, 8)]
+    out, x = params(*arrays)
+    a = Axes()
+    j, r = a.loop(8), a.reduce(5)
+    ast = kernel(out.index(j).store(load(x, r * 8 + j).reduce(op, r), j))
+    new = apply_opt(ast, Opt(OptOps.SWEEP, (0,)))
+    same(run_plain(new, arrays), run_plain(ast, arrays))
+
+
+def test_what_cannot_be_swept_over_is_refused() -> None:
+    copied, _ = copy_kernel(8)
+    with pytest.raises(OptError, match="0 reductions depend"):
+        apply_opt(copied, Opt(OptOps.SWEEP, (0,)))
+    summed, _ = sum_kernel(8)
+    with pytest.raises(OptError, match="only outputs are swept"):
+        apply_opt(summed, Opt(OptOps.SWEEP, (1,)))
+    with pytest.raises(OptError, match="lanes or copies of its own"):
+        apply_opt(apply_opt(summed, Opt(OptOps.UNROLL, (1,), 4)), Opt(OptOps.SWEEP, (0,)))

@@ -18,7 +18,7 @@ from weft.dtype import dtypes
 from weft.knobs import Context
 from weft.renderer.base import Target
 from weft.renderer.llvmir import LLVMRenderer
-from weft.uop.args import AxisType
+from weft.uop.args import AxisType, StageArg
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
@@ -154,3 +154,75 @@ def test_programs_stay_small(seed: int) -> None:
     with Context(SPEC=0):
         program = lower(ast, LLVMRenderer(WIDE))
     assert len(program.uops) < 2000
+
+
+def test_a_large_matrix_is_swept_over_row_by_row() -> None:
+    swept = applied(product(1, 4096, 4096))
+    assert [opt.op for opt in swept if opt.op is OptOps.SWEEP]
+    assert swept[-1].op is OptOps.THREAD
+    # what stays in cache, and what is computed with rather than waited for, is not
+    for ast in (product(1, 256, 256), product(64, 4096, 4096), product(1, 4096, 4096, True)):
+        assert OptOps.SWEEP not in [opt.op for opt in applied(ast)]
+
+
+def test_a_product_inside_of_staged_rows_has_a_tile() -> None:
+    """Rows of scores as attention has them: the fill gets lanes and copies as an output would."""
+    rows, columns, width = 16, 64, 8
+    out, x, y = params(*[np.empty(n, np.float32) for n in (rows, rows * width, columns * width)])
+    a = Axes()
+    i, block, item, row = a.loop(rows), a.loop(columns // 16), a.loop(16), a.loop(rows)
+    e, r = a.reduce(width), a.reduce(columns)
+    score = (load(x, row * width + e) * load(y, (block * 16 + item) * width + e)).reduce(Ops.ADD, e)
+    stage = UOp(Ops.STAGE, score.dtype, (score, block, item, row), StageArg(0))
+    total = load(stage, r * rows + i).reduce(Ops.MAX, r)
+    ast = kernel(out.index(i).store(total, i))
+    opts = applied(ast)
+    assert Opt(OptOps.VECTOR, row.arg.number, 16) in opts
+    assert Opt(OptOps.UPCAST, item.arg.number, 16) in opts
+    arrays = [zeros(rows), numbers(rows, width), numbers(columns, width) + 1]
+    (found, *_) = run_for(ast, arrays, WIDE)
+    np.testing.assert_array_equal(found, (arrays[1] @ arrays[2].T).max(1))
+
+
+def windows(batch: int, inner: int, outer: int, side: int, kernel_side: int) -> UOp:
+    """A convolution of padded images, as the schedule makes it."""
+    padded = side + kernel_side - 1
+    sizes = (
+        batch * outer * side * side,
+        batch * inner * padded * padded,
+        outer * inner * kernel_side * kernel_side,
+    )
+    out, x, w = params(*[np.empty(size, np.float32) for size in sizes])
+    a = Axes()
+    b, o, i, j = a.loop(batch), a.loop(outer), a.loop(side), a.loop(side)
+    c, p, q = a.reduce(inner), a.reduce(kernel_side), a.reduce(kernel_side)
+    pixel = load(x, ((b * inner + c) * padded + i + p) * padded + j + q)
+    weight = load(w, ((o * inner + c) * kernel_side + p) * kernel_side + q)
+    place = out.index(((b * outer + o) * side + i) * side + j)
+    return kernel(place.store((pixel * weight).reduce(Ops.ADD, c, p, q), b, o, i, j))
+
+
+def test_a_convolution_shares_pixels_between_channels() -> None:
+    """Lanes along the rows of large images, whose channels are a multiple of a page apart."""
+    opts = applied(windows(8, 16, 32, 64, 3))
+    copied = {opt.axis: opt.arg for opt in opts if opt.op is OptOps.UPCAST}
+    lanes = [opt.axis for opt in opts if opt.op is OptOps.VECTOR]
+    assert lanes[0][0] == 3 and copied[(1,)] > 2  # type: ignore[index]
+    assert not [opt for opt in opts if opt.op is OptOps.STAGE]
+
+
+def test_a_convolution_of_small_images_has_lanes_along_channels() -> None:
+    opts = applied(windows(128, 32, 32, 20, 5))
+    lanes = [opt.axis for opt in opts if opt.op is OptOps.VECTOR]
+    assert lanes[0][0] == 1  # type: ignore[index]
+    assert [opt for opt in opts if opt.op is OptOps.STAGE]
+
+
+def test_short_rows_of_a_pool_keep_their_lanes() -> None:
+    """As many copies as a row of 56 has vectors, not as many as registers would hold."""
+    out, x = params(np.empty(64 * 56 * 56, np.float32), np.empty(64 * 114 * 114, np.float32))
+    a = Axes()
+    c, i, j, p, q = a.loop(64), a.loop(56), a.loop(56), a.reduce(3), a.reduce(3)
+    value = load(x, (c * 114 + i * 2 + p) * 114 + j * 2 + q).reduce(Ops.MAX, p, q)
+    opts = applied(kernel(out.index((c * 56 + i) * 56 + j).store(value, c, i, j)))
+    assert OptOps.VECTOR in [opt.op for opt in opts]

@@ -110,20 +110,26 @@ def as_float32_for_rounding(x: UOp) -> UOp:
     if source.kind == "bool" or source.itemsize < 4:
         return x.cast(dtypes.float32)
     if source.kind != "float":
-        return _round_float64_to_odd(_integer_as_float64(x))
+        return _round_integer_to_odd(x).cast(dtypes.float32)
     return _round_float64_to_odd(x)
 
 
-def _integer_as_float64(x: UOp) -> UOp:
-    """An integer as float64; one of 64 bits is rounded to odd."""
-    if x.dtype.scalar().itemsize < 8:
-        return x.cast(dtypes.float64)
-    lost = x & 0x7FF
-    kept = (x ^ lost) | lost.ne(0).where(x.const_like(0x800), 0)
-    fits = x < (1 << 53)
-    if x.dtype.kind == "int":
-        fits = fits & (x.const_like(-(1 << 53)) < x)
-    return fits.where(x, kept).cast(dtypes.float64)
+# From 2**power on so many low bits are cut off. The rest fits into the 24 bits of a float32, and
+# at least 9 bits are above the last one, which is one more than any narrow format rounds to.
+_CUTS = {4: ((24, 8),), 8: ((24, 10), (34, 25), (49, 40))}
+
+
+def _round_integer_to_odd(x: UOp) -> UOp:
+    """The same integer if it is small, else one near it that a float32 holds exactly."""
+    result = x
+    for power, bits in _CUTS[x.dtype.scalar().itemsize]:
+        lost = x & ((1 << bits) - 1)
+        kept = (x ^ lost) | lost.ne(0).where(x.const_like(1 << bits), 0)
+        is_small = x < (1 << power)
+        if x.dtype.kind == "int":
+            is_small = is_small & (x.const_like(-(1 << power)) < x)
+        result = is_small.where(result, kept)
+    return result
 
 
 def _round_float64_to_odd(x: UOp) -> UOp:

@@ -30,6 +30,7 @@ from weft.codegen.opt.keep import keep
 from weft.codegen.opt.opt import Opt, OptError, OptOps
 from weft.codegen.opt.stage import stage
 from weft.codegen.opt.strides import Strides
+from weft.codegen.opt.sweep import sweep
 from weft.dtype import DType
 from weft.renderer.base import Target
 from weft.uop.args import AxisType, KernelInfo
@@ -393,10 +394,14 @@ def _act(ast: UOp, opt: Opt, target: Target) -> UOp:
     if opt.op is OptOps.STAGE:
         if not isinstance(opt.axis, int) or not isinstance(opt.arg, tuple):
             raise OptError(f"STAGE needs a buffer's slot and the axes to fill, found {opt!r}")
-        return stage(ast, opt.axis, [find_axis(ast, name) for name in opt.arg])
+        axes = [find_axis(ast, name) for name in opt.arg]
+        return stage(ast, opt.axis, axes, in_squares=not target.has_local)
     if opt.op is OptOps.THREAD:
         names = (opt.axis,) if opt.arg is None else (opt.axis, *_as_tuple(opt.arg))
         return thread(ast, [find_axis(ast, name) for name in names], target)
+    if opt.op is OptOps.SWEEP:
+        rows = () if opt.arg is None else _as_tuple(opt.arg)
+        return sweep(ast, find_axis(ast, opt.axis), [find_axis(ast, name) for name in rows])
     axis = find_axis(ast, opt.axis)
     if opt.op in (OptOps.SWAP, OptOps.MERGE):
         if opt.arg is None:

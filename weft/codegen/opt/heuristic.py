@@ -14,16 +14,35 @@ tile search, threads from the outermost axes that all bodies share.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from math import gcd
 
 from weft.codegen.opt.actions import apply_opt, can_merge
 from weft.codegen.opt.axes import closed_axes, size_of
 from weft.codegen.opt.gpu import optimise_groups
 from weft.codegen.opt.opt import Opt, OptError, OptOps
 from weft.codegen.opt.stage import SCRATCH_BYTES
+from weft.codegen.opt.streams import sweep_opts
 from weft.codegen.opt.strides import Strides
-from weft.codegen.opt.survey import WEIGHTS, Body, Choice, Item, Nest, extent, volume
-from weft.codegen.opt.tile import LEAST_REUSE, Tile, best_tile, lanes_of, panel_bytes, plain_tile
+from weft.codegen.opt.survey import (
+    WEIGHTS,
+    Body,
+    Choice,
+    Item,
+    Nest,
+    extent,
+    nests_of,
+    volume,
+)
+from weft.codegen.opt.tile import (
+    LATENCY,
+    LEAST_REUSE,
+    PACKED_REUSE,
+    Tile,
+    best_tile,
+    lanes_of,
+    overlaps,
+    panel_bytes,
+    plain_tile,
+)
 from weft.dtype import dtypes
 from weft.helpers import prod
 from weft.renderer.base import Target
@@ -154,11 +173,12 @@ def _try(ast: UOp, opt: Opt, target: Target) -> UOp:
 
 
 def _optimise_nest(ast: UOp, target: Target, threads: bool) -> UOp:
-    nest = Nest(list(ast.src), target.vector_bytes // 4)
-    tiles = choose_tiles(nest, target)
-    work = sum(tile.cost for tile in tiles.values())
-    for opt in tile_opts(nest, tiles, target):
-        ast = _try(ast, opt, target)
+    work = 0.0
+    for nest in nests_of(list(ast.src), target.vector_bytes // 4):
+        tiles = choose_tiles(nest, target)
+        work += nest.rounds * sum(tile.cost for tile in tiles.values())
+        for opt in sweep_opts(nest, tiles, target) or tile_opts(nest, tiles, target):
+            ast = _try(ast, opt, target)
     return share_outputs(ast, target) if threads and work >= PARALLEL_WORK else ast
 
 
@@ -178,7 +198,7 @@ def choose_tiles(nest: Nest, target: Target) -> dict[Body, Tile]:
 
 
 def _gives_lanes(nest: Nest, axis: UOp) -> bool:
-    if extent(axis) < 4:
+    if extent(axis) < 4 or axis in nest.pinned:
         return False
     for body in nest.bodies:
         for item in body.items:
@@ -196,24 +216,17 @@ def _gives_lanes(nest: Nest, axis: UOp) -> bool:
 def _body_tile(nest: Nest, body: Body, vector: UOp | None, target: Target) -> Tile:
     items = [item for other in nest.bodies for item in other.items]
     if vector is not None and vector in body.axes:
-        lanes = lanes_of(vector, items, target)
+        lanes = lanes_of(vector, items, target, exact=nest.is_fill)
         if body.is_reduction:
             return best_tile(body, vector, lanes, target)
         return plain_tile(body, vector, lanes)
     if body is nest.bodies[-1]:
         return plain_tile(body, None, 1)
-    tiles = [plain_tile(body, None, 1) if body.is_fill else best_tile(body, None, 1, target)]
+    tiles = [best_tile(body, None, 1, target)]
     for axis in body.own:
         if extent(axis) < 4 or _is_shared(nest, body, axis):
             continue
-        if body.is_fill and axis.src[0].op is not Ops.CONST:
-            continue
-        lanes = lanes_of(axis, items, target)
-        if body.is_fill:
-            lanes = gcd(lanes, extent(axis))
-            tiles.append(plain_tile(body, axis, lanes))
-        else:
-            tiles.append(best_tile(body, axis, lanes, target))
+        tiles.append(best_tile(body, axis, lanes_of(axis, items, target), target))
     return min(tiles, key=lambda tile: tile.cost)
 
 
@@ -237,7 +250,7 @@ def tile_opts(nest: Nest, tiles: dict[Body, Tile], target: Target) -> list[Opt]:
     stores = nest.bodies[-1]
     vector = tiles[stores].choice.vector
     copies = dict(tiles[main].choice.copies) if main.is_reduction else {}
-    if main.is_reduction:
+    if main.is_reduction and not nest.is_fill and not nest.stages:
         _plan_order(plan, nest, main, tiles[main].choice, target)
     if vector is not None:
         lanes = tiles[stores].choice.lanes
@@ -246,17 +259,19 @@ def tile_opts(nest: Nest, tiles: dict[Body, Tile], target: Target) -> list[Opt]:
             along = _store_copies(stores, vector, lanes)
         elif main.is_reduction and not _has_reuse(main):
             along = _stream_copies(main, vector, lanes, target)
+        while nest.is_fill and extent(vector) % (along * lanes):
+            along //= 2
         _add_lanes(plan, vector, lanes, along, OptOps.UPCAST)
+        copies[vector] = along
     for axis in nest.outputs:
         if axis is not vector and copies.get(axis, 1) > 1:
             plan.add(OptOps.UPCAST, axis.arg.number, copies[axis])
     if vector is None and len(nest.bodies) == 1:
         _plan_turn(plan, stores, target)
     for body in nest.bodies[:-1]:
-        if body.is_fill:
-            _plan_fill(plan, body, tiles[body].choice)
-            continue
-        _plan_reduction(plan, body, tiles[body].choice, vector is not None and vector in body.axes)
+        from_outside = vector is not None and vector in body.axes
+        sums = prod(copies.get(axis, 1) for axis in body.around) if from_outside else 0
+        _plan_reduction(plan, body, tiles[body].choice, sums)
     if main.is_reduction and vector is not None and vector in main.axes:
         _plan_stages(plan, main, tiles[main].choice, vector)
     return plan.opts
@@ -321,7 +336,8 @@ def _stream_copies(body: Body, vector: UOp, lanes: int, target: Target) -> int:
     copies = 16
     others = volume([axis for axis in body.around if axis is not vector])
     while copies > 1 and (
-        copies * len(body.closers) > target.vector_registers // 2
+        copies * lanes > extent(vector)
+        or copies * len(body.closers) > target.vector_registers // 2
         or others * extent(vector) // (copies * lanes) < 2 * target.cores
         or copies * body.weight() > 400
     ):
@@ -355,18 +371,11 @@ def _plan_turn(plan: Plan, stores: Body, target: Target) -> None:
             return
 
 
-def _plan_fill(plan: Plan, body: Body, choice: Choice) -> None:
-    """Lanes and copies of a row that is computed into fast memory."""
-    if choice.vector is None or choice.vector not in body.own or choice.lanes < 2:
-        return
-    copies = _store_copies(body, choice.vector, choice.lanes)
-    while extent(choice.vector) % (copies * choice.lanes):
-        copies //= 2
-    _add_lanes(plan, choice.vector, choice.lanes, copies, OptOps.UPCAST)
+def _plan_reduction(plan: Plan, body: Body, choice: Choice, sums: int) -> None:
+    """Lanes, written-out parts and blocks of the reduce axes of one body.
 
-
-def _plan_reduction(plan: Plan, body: Body, choice: Choice, from_outside: bool) -> None:
-    """Lanes, written-out parts and blocks of the reduce axes of one body."""
+    `sums`: where an output axis gives the lanes, how many vectors of sums there are; else 0.
+    """
     fixed = [axis for axis in body.own if axis.src[0].op is Ops.CONST]
     outer_copies = prod(n for axis, n in choice.copies.items() if axis not in body.own)
     terms = volume(body.own)
@@ -376,7 +385,13 @@ def _plan_reduction(plan: Plan, body: Body, choice: Choice, from_outside: bool) 
                 plan.add(OptOps.UNROLL, axis.arg.number, 0)
             return
     loops = [(axis.arg.number, extent(axis)) for axis in body.own]
-    if not from_outside and choice.vector is not None:
+    if sums:
+        number, rounds = loops[-1]
+        unroll = LATENCY // sums
+        if unroll > 1 and rounds >= 4 * unroll:
+            plan.add(OptOps.UNROLL, number, unroll)
+            loops[-1] = ((*number, 0), rounds // unroll)
+    elif choice.vector is not None:
         axis, lanes = choice.vector, choice.lanes
         place = body.own.index(axis)
         plan.add(OptOps.VECTOR, axis.arg.number, lanes)
@@ -438,8 +453,10 @@ def _plan_stages(plan: Plan, body: Body, choice: Choice, vector: UOp) -> None:
 
 def _wants_packing(body: Body, item: Item, size: int) -> bool:
     """A panel that is read again and again and does not stay in the first cache."""
-    reuse = volume([axis for axis in body.around if axis not in item.ranges])
-    return size > PACK_BYTES and reuse >= 64 and not item.masked
+    reuse = body.reuse(item)
+    if overlaps(body, item):
+        return False
+    return size > PACK_BYTES and reuse >= PACKED_REUSE and not item.masked
 
 
 # ------------------------------------------------------------ threads
@@ -458,7 +475,8 @@ def share_outputs(ast: UOp, target: Target) -> UOp:
     shared = [axis for axis in loops if all([axis in ranges for ranges in needs])]
     chosen: list[UOp] = []
     for axis in shared:
-        if chosen and _is_even(chosen, target):
+        # nothing is computed again for a round more, and a core that is late has fewer to do
+        if volume(chosen) >= ROUNDS_PER_CORE * target.cores:
             break
         chosen.append(axis)
     names = [axis.arg.number for axis in chosen]

@@ -65,10 +65,14 @@ def _costly_values(reduce: UOp, axis: UOp) -> list[UOp]:
     for node in inside:
         own = WEIGHTS.get(node.op, 1.0) if axis in node.ranges else 0.0
         weights[node] = own + sum(weights.get(s, 0.0) for s in node.src)
+    places = [u for u in inside if u.op is Ops.INDEX]
+    # whether a place exists can be seen from a condition, not from one that was written to memory
+    where = {u for place in places for s in place.src[1:] for u in s.toposort()}
     return [
         node
         for node in reversed(inside)
         if node.op in GroupOp.Elementwise
+        and node not in where
         and axis in node.ranges
         and node.dtype not in dtypes.weaks
         and weights[node] >= COSTLY

@@ -31,6 +31,7 @@ class OptOps(Enum):
     LOCAL = auto()  # part of an output axis over the threads of a group
     GROUP = auto()  # part of a reduce axis over the threads of a group
     STAGE = auto()  # a value copied to fast memory
+    SWEEP = auto()  # sums of many outputs side by side in fast memory, the reduced loops outside
     KEEP = auto()  # a row of costly values computed once for several loops
     PADTO = auto()  # an axis made longer, the rest masked
     TC = auto()  # a fragment of a tensor core

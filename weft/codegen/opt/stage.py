@@ -20,18 +20,25 @@ from weft.codegen.opt.axes import (
 from weft.codegen.opt.opt import OptError
 from weft.codegen.opt.strides import Strides
 from weft.dtype import dtypes
+from weft.helpers import prod
 from weft.uop.args import AxisType, StageArg
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
 
-# it becomes memory on the stack of a thread
+# of what is packed: it should stay in the second cache
 SCRATCH_BYTES = 512 << 10
+# copies of a load that are read as rows
+SQUARE = 8
+# of all that is staged: it becomes memory on the stack of a thread
+STACK_BYTES = 3 << 20
 
 
-def stage(ast: UOp, slot: int, axes: list[UOp]) -> UOp:
+def stage(ast: UOp, slot: int, axes: list[UOp], in_squares: bool = False) -> UOp:
     """The values read from a buffer over some axes, in fast memory in the order of the axes.
 
     x[k, o*16 + n] * ...  by (k, n)  ->  STAGE(x[j, o*16 + m], j, m)[k*16 + n] * ...
+
+    `in_squares`: the target exchanges lanes for less than it reads them one by one.
     """
     order = ast.toposort()
     values = _values_of(list(order), slot, axes)
@@ -47,14 +54,14 @@ def stage(ast: UOp, slot: int, axes: list[UOp]) -> UOp:
         if lanes:
             raise OptError(f"the staged value has lanes along {lanes[0].arg.number}: fill that too")
     number = sum(u.op is Ops.STAGE for u in order)
-    used = sum(_scratch(u) for u in order if u.op is Ops.STAGE)
+    used = sum(scratch_of(u) for u in order if u.op is Ops.STAGE)
     changes: dict[UOp, UOp] = {}
     for value in values:
-        staged = _staged(ast, value, axes, number + len(changes))
-        used += _scratch(staged)
-        if used > SCRATCH_BYTES:
+        staged = _staged(ast, value, axes, number + len(changes), in_squares)
+        used += scratch_of(staged)
+        if used > STACK_BYTES:
             raise OptError(
-                f"staging needs {used} bytes of scratch, at most {SCRATCH_BYTES} are given"
+                f"staging needs {used} bytes of scratch, at most {STACK_BYTES} are given"
             )
         position = index_const(0)
         for axis in axes:
@@ -63,10 +70,11 @@ def stage(ast: UOp, slot: int, axes: list[UOp]) -> UOp:
     return ast.substitute(changes)
 
 
-def _scratch(staged: UOp) -> int:
+def scratch_of(staged: UOp) -> int:
+    """The bytes that a staged value takes."""
     count = staged.dtype.itemsize
     for axis in staged.src[1:]:
-        count *= size_of(axis)
+        count *= int(axis.src[0].vmax)
     return count
 
 
@@ -89,13 +97,16 @@ def _values_of(order: list[UOp], slot: int, axes: list[UOp]) -> list[UOp]:
     return list(dict.fromkeys(found))
 
 
-def _staged(ast: UOp, value: UOp, axes: list[UOp], number: int) -> UOp:
+def _staged(ast: UOp, value: UOp, axes: list[UOp], number: int, in_squares: bool) -> UOp:
     """The STAGE itself: the value over axes of its own."""
     fills = fresh_axes(ast, axes)
     strides = Strides()
     loads = [u for u in value.toposort() if u.op is Ops.LOAD]
     steps = {axis: {strides.of(u.src[0].src[1]).get(axis, 0) for u in loads} for axis in axes}
     is_straight = steps[axes[-1]] <= {0, 1}
+    run = _run_of_neighbours(value, axes, steps) if in_squares and not is_straight else []
+    if run:
+        return _in_squares(value, axes, fills, run, number)
     values: dict[UOp, UOp] = {}
     ended: list[UOp] = []
     for axis in axes:
@@ -116,5 +127,49 @@ def _staged(ast: UOp, value: UOp, axes: list[UOp], number: int) -> UOp:
             continue
         values[axis] = fill
         ended.append(fill)
+    copied = replace_axes(value, values, {})
+    return UOp(Ops.STAGE, value.dtype, (copied, *ended), StageArg(number))
+
+
+def _run_of_neighbours(value: UOp, axes: list[UOp], steps: dict[UOp, set[int | None]]) -> list[UOp]:
+    """The axes that together are one run of neighbours in memory, if it can be cut into squares."""
+    last = next((i for i, axis in enumerate(axes) if steps[axis] == {1}), None)
+    if last is None or axes[-1].arg.kind is not AxisType.VECTOR or size_of(axes[-1]) % SQUARE:
+        return []
+    for node in value.toposort():
+        # as one axis they may appear in addresses only
+        if node.op is Ops.INDEX:
+            if len(node.src) > 2:
+                return []
+        elif node.dtype not in dtypes.weaks and any([s.dtype in dtypes.weaks for s in node.src]):
+            return []
+    first = last
+    while first and steps[axes[first - 1]] == {prod(size_of(a) for a in axes[first : last + 1])}:
+        first -= 1
+    run = axes[first : last + 1]
+    return run if prod(size_of(axis) for axis in run) % SQUARE == 0 else []
+
+
+def _in_squares(
+    value: UOp, axes: list[UOp], fills: dict[UOp, UOp], run: list[UOp], number: int
+) -> UOp:
+    """Lanes along the last axis, copies along the run: rows of both are then exchanged.
+
+    STAGE(w[lane*K + i*3 + j], i, j, lane) -> STAGE(w[lane*K + t*8 + u], t, u UPCAST, lane VECTOR)
+    """
+    whole = fills[run[-1]]
+    tiles = prod(size_of(axis) for axis in run) // SQUARE
+    tile = piece(whole, 0, index_const(tiles), AxisType.LOOP)
+    item = piece(whole, 1, index_const(SQUARE), AxisType.UPCAST)
+    values: dict[UOp, UOp] = dict.fromkeys(run, index_const(0))
+    values[run[-1]] = tile * SQUARE + item
+    ended: list[UOp] = []
+    for axis in axes:
+        if axis in run:
+            ended += [tile, item] if axis is run[-1] else []
+            continue
+        kind = AxisType.VECTOR if axis is axes[-1] else AxisType.LOOP
+        values[axis] = with_kind(fills[axis], kind)
+        ended.append(values[axis])
     copied = replace_axes(value, values, {})
     return UOp(Ops.STAGE, value.dtype, (copied, *ended), StageArg(number))

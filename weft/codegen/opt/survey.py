@@ -1,8 +1,9 @@
 """Survey: what a nest of a kernel does in each of its loops, in numbers.
 
-In: the STOREs of one nest. Out: its bodies (each group of reductions that share a loop, and the
-stores), each with the loads, stores and arithmetic that run in it, and what they cost with given
-lanes and register tiles. Sits under the heuristic, which compares choices by these costs.
+In: the STOREs of one nest, or a STAGE, which is filled by a nest of its own. Out: its bodies (each
+group of reductions that share a loop, and the stores), each with the loads, stores and arithmetic
+that run in it, and what they cost with given lanes and register tiles. Sits under the heuristic,
+which compares choices by these costs.
 Invariant: costs are in vector instructions; only their ratios mean anything.
 """
 
@@ -37,6 +38,9 @@ WEIGHTS: dict[Ops, float] = {
 }
 GATHER = 2.0  # per lane, against one scalar access
 SCATTER = 2.5
+ALIASED_SCATTER = 12.0  # where all lanes fall into the same lines of the first cache
+ALIASING_BYTES = 4096
+FEW_APART = 4  # elements between lanes up to which they are read in rows
 FILL = 3.0  # per element that is staged in another order
 # a run-time size counts as this much
 USUAL_SIZE = 256
@@ -54,33 +58,35 @@ class Item:
     masked: frozenset[UOp] = frozenset()  # axes that decide whether there is an access
 
     def is_store(self) -> bool:
-        return self.node is not None and self.node.op is Ops.STORE
+        return self.node is not None and self.node.op in (Ops.STORE, Ops.STAGE)
 
 
 @dataclass(eq=False)
 class Body:
-    """The innermost part of a loop: reductions over the same axes, a fill, or the stores."""
+    """The innermost part of a loop: reductions over the same axes, or the stores (of a fill)."""
 
     closers: list[UOp]
     own: tuple[UOp, ...]  # the axes that end there
     around: tuple[UOp, ...]  # output axes whose loops it runs inside of, outermost first
     items: list[Item] = field(default_factory=list)
+    is_fill: bool = False  # of fast memory, whose axes can only be split evenly
+    pinned: frozenset[UOp] = frozenset()  # axes that staged values depend on: they stay loops
 
     @property
     def is_reduction(self) -> bool:
         return self.closers[0].op is Ops.REDUCE
 
     @property
-    def is_fill(self) -> bool:
-        return self.closers[0].op is Ops.STAGE
-
-    @property
     def axes(self) -> tuple[UOp, ...]:
         """Every axis that makes it run again."""
-        return self.own if self.closers[0].op is Ops.STORE else self.around + self.own
+        return self.around + self.own if self.is_reduction else self.own
 
     def weight(self) -> float:
         return sum(item.weight for item in self.items)
+
+    def reuse(self, item: Item) -> int:
+        """How often each of its elements is used where it could be packed, inside pinned loops."""
+        return volume([a for a in self.around if a not in item.ranges and a not in self.pinned])
 
 
 def extent(axis: UOp) -> int:
@@ -97,16 +103,37 @@ def volume(axes: Iterable[UOp]) -> int:
     return total
 
 
+def nests_of(stores: list[UOp], lanes: int) -> list[Nest]:
+    """The nest of these stores, and one for every value that is staged on the way."""
+    found = [Nest(stores, lanes)]
+    known: set[UOp] = set()
+    for nest in found:
+        for stage in nest.stages:
+            if stage not in known:
+                known.add(stage)
+                found.append(Nest([stage], lanes))
+    return found
+
+
 class Nest:
-    """The bodies of one nest: reductions, inner ones before those around them; stores last."""
+    """The bodies of one nest: reductions, inner ones before those around them; stores last.
+
+    What is staged is read like any memory; how it is filled is another nest's business.
+    """
 
     def __init__(self, stores: list[UOp], lanes: int) -> None:
         self.stores = stores
+        self.is_fill = stores[0].op is Ops.STAGE
         self.strides = Strides(lanes)
         deepest = max(stores, key=lambda store: len(store.src))
         self.outputs = closed_axes(deepest)
+        # how often all of it is done
+        self.rounds = volume(deepest.ranges)
         root = UOp.sink(*stores)
-        self.order = root.toposort()
+        own = set(stores)
+        self.order = root.toposort(gate=lambda u: u.op is not Ops.STAGE or u in own)
+        self.stages = [u for u in self.order if u.op is Ops.STAGE and u not in own]
+        self.pinned = frozenset().union(*[stage.ranges for stage in self.stages])
         self.bodies: list[Body] = []
         self.home: dict[UOp, Body] = {}  # reduce axis -> the body that ends it
         self._find_bodies()
@@ -115,16 +142,17 @@ class Nest:
     def _find_bodies(self) -> None:
         groups: dict[tuple[UOp, ...], list[UOp]] = {}
         for node in self.order:
-            if node.op in (Ops.REDUCE, Ops.STAGE):
+            if node.op is Ops.REDUCE:
                 groups.setdefault(closed_axes(node), []).append(node)
         for own, closers in groups.items():
             needed = frozenset().union(*[closer.src[0].ranges for closer in closers])
             around = tuple([a for a in self.outputs if a in needed])
-            body = Body(closers, own, around)
+            body = Body(closers, own, around, [], self.is_fill, self.pinned)
             self.bodies.append(body)
             for axis in own:
                 self.home[axis] = body
-        self.bodies.append(Body(self.stores, self.outputs, self.outputs))
+        outputs = self.outputs
+        self.bodies.append(Body(self.stores, outputs, outputs, [], self.is_fill, self.pinned))
 
     def _fill_bodies(self) -> None:
         fused = {
@@ -153,15 +181,25 @@ class Nest:
             masked = place.src[2].ranges if len(place.src) > 2 else frozenset()
             weight = 1.0 if not masked else 1.5
             return Item(ranges, weight, place.dtype, self.strides.of(place.src[1]), node, masked)
-        if node.op in (Ops.REDUCE, Ops.STAGE):
+        if node.op is Ops.STAGE:
+            return self._fill_item(node) if node in self.stores else None
+        if node.op is Ops.REDUCE:
             ranges = node.src[0].ranges | set(closed_axes(node))
-            weight = WEIGHTS.get(node.arg, 1.0) if node.op is Ops.REDUCE else 1.0
-            return Item(ranges, weight, node.dtype)
+            return Item(ranges, WEIGHTS.get(node.arg, 1.0), node.dtype)
         if node.op not in GroupOp.Elementwise or fused:
             return None
         if node.dtype is dtypes.weakint or node.src[-1].dtype is dtypes.weakint:
             return None
         return Item(node.ranges, WEIGHTS.get(node.op, 1.0), node.dtype)
+
+    def _fill_item(self, stage: UOp) -> Item:
+        """Fast memory is filled row by row."""
+        steps: Steps = {}
+        step = 1
+        for axis in reversed(closed_axes(stage)):
+            steps[axis] = step
+            step *= extent(axis)
+        return Item(frozenset(steps), 1.0, stage.dtype, steps, stage)
 
 
 def stays_in_order(item: Item, axis: UOp) -> bool:
@@ -202,7 +240,8 @@ def item_cost(body: Body, item: Item, choice: Choice) -> tuple[float, float]:
     weight = item.weight
     if vector is not None and vector in item.ranges and item.steps is not None:
         weight = _access_weight(item, choice)
-    fill = FILL * volume(item.ranges) if item.node in choice.staged else 0.0
+    filled = [axis for axis in body.axes if axis in item.ranges]
+    fill = FILL * volume(filled) if item.node in choice.staged else 0.0
     return rounds * weight, fill
 
 
@@ -213,4 +252,10 @@ def _access_weight(item: Item, choice: Choice) -> float:
         return item.weight * (2 if choice.vector in item.masked else 1)
     if step == -1:
         return 2 * item.weight
-    return (SCATTER if item.is_store() else GATHER) * choice.lanes * item.weight
+    if not item.is_store():
+        if step is not None and 2 <= step <= FEW_APART and choice.vector not in item.masked:
+            # all that lies between is read, and the lanes are picked
+            return (2 * step - 1) * item.weight
+        return GATHER * choice.lanes * item.weight
+    aliased = step is not None and step * item.dtype.itemsize % ALIASING_BYTES == 0
+    return (ALIASED_SCATTER if aliased else SCATTER) * choice.lanes * item.weight

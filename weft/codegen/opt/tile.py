@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from weft.codegen.opt.stage import SCRATCH_BYTES
 from weft.codegen.opt.survey import (
+    ALIASING_BYTES,
     Body,
     Choice,
     Item,
@@ -32,9 +33,19 @@ COPIES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16)
 LEAST_REUSE = 24
 # beyond this many instructions in one body LLVM's time is noticed
 EXPANDED_OPS = 1600
-ALIASING_BYTES = 4096
 MOST_ROWS = 8
 STREAMS = 4
+# bytes of a row that are over before a prefetcher has followed it
+SHORT_ROW = 8 << 10
+# uses of a panel of an operand that are worth packing it even if its rows are read in order
+PACKED_REUSE = 64
+WINDOW_STEP = 8
+# rows of a tile that the first cache has to hold at once
+ROWS_IN_CACHE = 3
+MISS = 1.0
+# instructions' time for a row somewhere in the second cache, and behind it
+JUMP = 4.0
+FAR_JUMP = 16.0
 
 
 @dataclass(frozen=True)
@@ -45,11 +56,11 @@ class Tile:
     cost: float
 
 
-def lanes_of(axis: UOp, items: list[Item], target: Target) -> int:
+def lanes_of(axis: UOp, items: list[Item], target: Target, exact: bool = False) -> int:
     """How many lanes an axis gives: a register of the widest dtype that meets it, or fewer."""
     widest = max((item.dtype.itemsize for item in items if axis in item.ranges), default=4)
     lanes = target.vector_bytes // widest
-    while lanes > extent(axis):
+    while lanes > extent(axis) or (exact and lanes > 1 and extent(axis) % lanes):
         lanes //= 2
     return max(lanes, 1)
 
@@ -63,32 +74,43 @@ def plain_tile(body: Body, vector: UOp | None, lanes: int) -> Tile:
 def best_tile(body: Body, vector: UOp | None, lanes: int, target: Target) -> Tile:
     """The cheapest copies for a reduction with these lanes."""
     staged = frozenset(_stageable(body, vector, lanes)) if vector is not None else frozenset()
-    search = _Search(body, Choice(vector, lanes, {}, staged), target)
-    copies, cost = search.run()
+    plain = Choice(vector, lanes, {}, staged)
+    found = [
+        _Search(body, plain, target, rows, more).run() for rows, more in _reused_axes(body, vector)
+    ]
+    copies, cost = min(found, key=lambda each: each[1])
     return Tile(Choice(vector, lanes, copies, staged), cost)
 
 
 class _Search:
     """All tiles of a body over the axis in lanes and at most two more output axes."""
 
-    def __init__(self, body: Body, plain: Choice, target: Target) -> None:
+    def __init__(
+        self, body: Body, plain: Choice, target: Target, rows: UOp | None, more: UOp | None
+    ) -> None:
         self.body = body
         self.plain = plain
         self.room = target.vector_registers
-        self.axes = (plain.vector, *_reused_axes(body, plain.vector))
+        self.axes = (plain.vector, rows, more)
         # items that share the same copies cost the same fraction: one sum for all of them
         self.costs: dict[tuple[bool, ...], float] = {}
+        self.jumps: dict[tuple[bool, ...], float] = {}
         self.fixed = 0.0
         for item in body.items:
             lacks = tuple([axis is not None and axis not in item.ranges for axis in self.axes])
             rounds, fill = item_cost(body, item, plain)
+            steps = volume(body.axes) / plain.lanes
+            rounds += steps * _misses(body, item, plain, target)
             self.costs[lacks] = self.costs.get(lacks, 0.0) + rounds
+            self.jumps[lacks] = self.jumps.get(lacks, 0.0)
+            self.jumps[lacks] += steps * _jumps(body, item, plain, target)
             self.fixed += fill
         self.rounds = volume(body.axes) / plain.lanes
         # rows that are read along the reduction are streams, of which memory feeds a few well
         self.most = self.room
         if plain.vector is not None and plain.vector in body.own:
             self.most = STREAMS if self.axes[2] is None else STREAMS + 2
+        self.limits = [1 if self._is_one_stream(axis, target) else self.most for axis in self.axes]
         self.sizes = [1 if axis is None else extent(axis) for axis in self.axes]
         self.lanes = (plain.lanes if plain.vector is not None else 1, 1, 1)
         self.aliasing = (False, self._aliases(self.axes[1]), self._aliases(self.axes[2]))
@@ -115,10 +137,13 @@ class _Search:
         least = self.cost(best)
         along, rows, more = self.axes
         most = min(self.room, EXPANDED_OPS / self.weight) / len(self.body.closers)
-        for first in _counts(along, self.plain.lanes):
-            for second in _counts(rows, 1):
-                for third in _counts(more, 1):
-                    if first * second * third >= most or max(second, third) > self.most:
+        exact = self.body.is_fill
+        for first in _counts(along, self.plain.lanes, exact and along not in self.body.own):
+            for second in _counts(rows, 1, exact):
+                for third in _counts(more, 1, exact):
+                    if first * second * third >= most or third > self.limits[2]:
+                        break
+                    if second > self.limits[1]:
                         break
                     counts = (first, second, third)
                     cost = self.cost(counts)
@@ -144,6 +169,8 @@ class _Search:
         total = 0.0
         for lacks, cost in self.costs.items():
             total += cost / _product(counts, lacks)
+            # the wider a row, the fewer there are, and the more the machine reads ahead of each
+            total += self.jumps[lacks] / (_product(counts, lacks) * counts[0] * counts[0])
         chain = LATENCY * self.rounds / (counts[0] * counts[1] * counts[2])
         total = max(total, chain)
         for count, size, lanes, aliases in zip(
@@ -154,6 +181,26 @@ class _Search:
             if aliases and count > MOST_ROWS:
                 total *= 1.15
         return total + self.fixed
+
+    def _is_one_stream(self, axis: UOp | None, target: Target) -> bool:
+        """Whether short rows that adjoin in memory are read from far away, each of them once.
+
+        Row after row they are one long stream; side by side they are several that soon end.
+        """
+        own = self.body.own
+        if axis is None or self.plain.vector is None or own != (self.plain.vector,):
+            return False
+        for item in self.body.items:
+            if item.steps is None or axis not in item.ranges:
+                continue
+            if self.body.reuse(item) > STREAMS:
+                # arithmetic takes longer than reading
+                return False
+            row = extent(own[0]) * item.dtype.itemsize
+            is_far = volume(item.ranges) * item.dtype.itemsize > target.l2
+            if is_far and row < SHORT_ROW and item.steps.get(axis) == extent(own[0]):
+                return True
+        return False
 
     def _aliases(self, axis: UOp | None) -> bool:
         """Whether neighbours along the axis fall into the same lines of the first cache."""
@@ -167,6 +214,49 @@ class _Search:
         return any([step and step * 4 % ALIASING_BYTES == 0 for step in steps])
 
 
+def _misses(body: Body, item: Item, plain: Choice, target: Target) -> float:
+    """What a vector load costs more where the rows it runs along do not stay in the first cache.
+
+    Neighbours that fall into the same line share what it costs; packed rows have none.
+    """
+    vector = plain.vector
+    if vector is None or vector not in item.ranges or item.steps is None or item.is_store():
+        return 0.0
+    lines, shared = 1.0, 1
+    for axis in body.own:
+        step = item.steps.get(axis, 0)
+        if axis is vector:
+            lines *= extent(axis) / plain.lanes
+        elif item.node in plain.staged or step is None or abs(step) >= plain.lanes:
+            lines *= extent(axis) if axis in item.ranges else 1
+        elif step:
+            shared *= extent(axis)
+    if ROWS_IN_CACHE * lines * target.vector_bytes <= target.l1:
+        return 0.0
+    return MISS / shared
+
+
+def _jumps(body: Body, item: Item, plain: Choice, target: Target) -> float:
+    """What it costs that every round of a reduction reads a short row at another place.
+
+    Nothing, if all rows stay in the first cache, or are packed so that they follow each other.
+    """
+    vector = plain.vector
+    if vector is None or vector in body.own or vector not in item.ranges:
+        return 0.0
+    if item.steps is None or item.is_store() or item.node in plain.staged:
+        return 0.0
+    reach, shared = 0, 1
+    for axis in body.own:
+        step = item.steps.get(axis, 0)
+        reach = max(reach, abs(step or 0) * extent(axis) * item.dtype.itemsize)
+        shared *= extent(axis) if step and abs(step) < plain.lanes else 1
+    reuse = body.reuse(item)
+    if reach <= target.l1 or (reuse >= PACKED_REUSE and shared == 1):
+        return 0.0
+    return (FAR_JUMP if reach > target.l2 // 2 else JUMP) / shared
+
+
 def _product(counts: tuple[int, int, int], chosen: tuple[bool, ...]) -> int:
     total = counts[0] if chosen[0] else 1
     if chosen[1]:
@@ -178,33 +268,48 @@ def _meets(item: Item, axis: UOp | None) -> bool:
     return axis is not None and axis in item.ranges
 
 
-def _counts(axis: UOp | None, lanes: int) -> tuple[int, ...]:
+def _counts(axis: UOp | None, lanes: int, exact: bool) -> tuple[int, ...]:
     if axis is None or axis.src[0].op is not Ops.CONST:
         return (1,)
     most = extent(axis) // lanes
-    return tuple([count for count in COPIES if count <= most]) or (1,)
+    fitting = [n for n in COPIES if n <= most and not (exact and extent(axis) % (n * lanes))]
+    return tuple(fitting) or (1,)
 
 
-def _reused_axes(body: Body, vector: UOp | None) -> tuple[UOp | None, UOp | None]:
-    """The output axes on which most loads do not depend: copies of them share those loads."""
-    saved: list[tuple[float, int, UOp]] = []
-    for position, axis in enumerate(body.around):
+def _reused_axes(body: Body, vector: UOp | None) -> list[tuple[UOp | None, UOp | None]]:
+    """Output axes on which some loads do not depend: copies of them share those loads.
+
+    One or two axes at a time. Axes that share the same loads are equal, but for their size.
+    """
+    groups: dict[tuple[bool, ...], list[UOp]] = {}
+    weights: dict[tuple[bool, ...], float] = {}
+    for axis in reversed(body.around):
         if axis is vector or axis.src[0].op is not Ops.CONST or extent(axis) == 1:
             continue
-        weight = sum(
-            item.weight for item in body.items if axis not in item.ranges and item.steps is not None
-        )
-        if weight:
-            saved.append((weight, position, axis))
-    saved.sort(key=lambda entry: (-entry[0], -entry[1]))
-    axes: list[UOp | None] = [entry[2] for entry in saved]
-    # lanes along an output reuse loads by themselves; along the reduction two axes are needed,
-    # and where the first is short
-    wanted = 1
-    if vector is None or vector in body.own or (saved and extent(saved[0][2]) < MOST_ROWS):
-        wanted = 2
-    axes = [*axes[:wanted], None, None]
-    return axes[0], axes[1]
+        if axis in body.pinned:
+            continue
+        shared = tuple([axis not in item.ranges for item in body.items if item.steps is not None])
+        if any(shared):
+            groups.setdefault(shared, []).append(axis)
+            accesses = [item for item in body.items if item.steps is not None]
+            weights[shared] = sum(
+                item.weight for item, is_shared in zip(accesses, shared, strict=True) if is_shared
+            )
+    if not groups:
+        return [(None, None)]
+    best = [groups[key] for key in sorted(groups, key=lambda key: -weights[key])]
+    options: list[tuple[UOp | None, UOp | None]] = []
+    for axes in best:
+        # where one is short, the next has copies too
+        more = axes[1] if len(axes) > 1 and extent(axes[0]) < MOST_ROWS else None
+        options.append((axes[0], more))
+    if len(best) > 1:
+        # two operands of which each is shared by the copies of one axis
+        options.append((best[0][0], best[1][0]))
+    elif vector is None or vector in body.own:
+        # lanes along an output reuse loads by themselves; along the reduction two axes are needed
+        options.append((best[0][0], best[0][1] if len(best[0]) > 1 else None))
+    return options
 
 
 def _stageable(body: Body, vector: UOp, lanes: int) -> Iterator[UOp]:
@@ -217,11 +322,17 @@ def _stageable(body: Body, vector: UOp, lanes: int) -> Iterator[UOp]:
             continue
         if stays_in_order(item, vector) or node.op is not Ops.LOAD:
             continue
-        reuse = volume([axis for axis in body.around if axis not in item.ranges])
+        reuse = body.reuse(item)
         own = [axis for axis in body.own if axis in item.ranges]
         fixed = all([axis.src[0].op is Ops.CONST for axis in own])
         if fixed and reuse >= LEAST_REUSE and panel_bytes(own, lanes, item) <= SCRATCH_BYTES:
             yield node
+
+
+def overlaps(body: Body, item: Item) -> bool:
+    """Whether a reduction reads neighbouring windows: packed, an element would be there often."""
+    steps = [(item.steps or {}).get(axis, 0) for axis in body.own]
+    return any([step is not None and 0 < abs(step) < WINDOW_STEP for step in steps])
 
 
 def panel_bytes(own: list[UOp], width: int, item: Item) -> int:

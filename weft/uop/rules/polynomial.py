@@ -33,6 +33,9 @@ def order_key(atom: UOp) -> tuple[Any, ...]:
     if op is Ops.VARIABLE:
         return (), atom.arg.name, b""
     innermost = max([axis.arg.number for axis in atom.ranges], default=())
+    if op is Ops.SPECIAL and atom.arg[0] == "place":
+        # stand-ins for run-time indices, in the order in which the schedule met them
+        return innermost, op.name, b"%09d %09d " % atom.arg[1:] + atom.key
     return innermost, op.name, atom.key
 
 

@@ -1,0 +1,307 @@
+"""The workloads: names, sizes, inputs and weights, shared by every framework.
+
+In: a name. Out: a `Case`: NumPy arrays from a seed, and what the result of a step is measured by.
+Sits under the frameworks of this folder, which turn a Case into something that runs.
+Invariant: nothing here imports a framework, and the same name always gives the same numbers.
+All arrays are float32; token ids and labels are int32.
+"""
+
+from __future__ import annotations
+
+import functools
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+Shapes = dict[str, tuple[int, ...]]
+
+
+@dataclass
+class Case:
+    """One workload. `operations` and `traffic` of a step are 0 where they mean nothing."""
+
+    kind: str  # which implementation of a framework handles it
+    sizes: dict[str, Any]
+    inputs: list[Array]  # positional inputs of one step
+    weights: dict[str, Array] = field(default_factory=dict)
+    operations: float = 0.0  # useful floating point operations
+    traffic: float = 0.0  # bytes that have to be moved
+    name: str = ""
+
+
+def generator(name: str) -> np.random.Generator:
+    """Random numbers that depend on the name alone."""
+    return np.random.default_rng(zlib.crc32(name.encode()))
+
+
+def normal(name: str, *shape: int, scale: float = 1.0) -> Array:
+    """Normally distributed numbers."""
+    return generator(name).standard_normal(shape, dtype=np.float32) * np.float32(scale)
+
+
+def uniform(name: str, low: float, high: float, *shape: int) -> Array:
+    """Numbers between low and high."""
+    drawn = generator(name).random(shape, dtype=np.float32)
+    return drawn * np.float32(high - low) + np.float32(low)
+
+
+# ------------------------------------------------------------ weights of the nets
+def fill(shapes: Shapes) -> dict[str, Array]:
+    """Random weights; the end of a name says how they are distributed."""
+    filled: dict[str, Array] = {}
+    for name, shape in shapes.items():
+        if name.endswith("running_var"):
+            filled[name] = uniform(name, 0.5, 1.5, *shape)
+        elif name.endswith(("running_mean", "bias")):
+            filled[name] = normal(name, *shape, scale=0.1)
+        elif len(shape) == 1:
+            # scales of normalisations
+            filled[name] = uniform(name, 0.5, 1.0, *shape)
+        else:
+            filled[name] = normal(name, *shape, scale=float(np.prod(shape[1:])) ** -0.5)
+    return filled
+
+
+def _batchnorm(name: str, channels: int) -> Shapes:
+    parts = ("weight", "bias", "running_mean", "running_var")
+    return {f"{name}.{part}": (channels,) for part in parts}
+
+
+@dataclass(frozen=True)
+class ResidualBlock:
+    """One block of a ResNet."""
+
+    name: str
+    channels: int
+    planes: int
+    stride: int
+    has_shortcut: bool  # a convolution beside it, where the shapes differ
+
+    def convolutions(self, is_basic: bool) -> list[tuple[int, int, int, int]]:
+        """(channels in, channels out, kernel size, stride) of each."""
+        if is_basic:
+            return [
+                (self.channels, self.planes, 3, self.stride),
+                (self.planes, self.planes, 3, 1),
+            ]
+        return [
+            (self.channels, self.planes, 1, 1),
+            (self.planes, self.planes, 3, self.stride),
+            (self.planes, self.planes * 4, 1, 1),
+        ]
+
+
+_RESNETS = {18: (True, (2, 2, 2, 2)), 50: (False, (3, 4, 6, 3))}
+
+
+def resnet_blocks(depth: int) -> tuple[bool, int, list[ResidualBlock]]:
+    """Whether its blocks are basic ones, how much wider they come out, and the blocks."""
+    is_basic, counts = _RESNETS[depth]
+    expansion = 1 if is_basic else 4
+    channels = 64
+    blocks: list[ResidualBlock] = []
+    for stage, count in enumerate(counts):
+        planes = 64 * 2**stage
+        for position in range(count):
+            stride = 2 if position == 0 and stage > 0 else 1
+            differs = stride != 1 or channels != planes * expansion
+            name = f"blocks.{len(blocks)}"
+            blocks.append(ResidualBlock(name, channels, planes, stride, differs))
+            channels = planes * expansion
+    return is_basic, expansion, blocks
+
+
+def _resnet_shapes(depth: int) -> Shapes:
+    is_basic, expansion, blocks = resnet_blocks(depth)
+    shapes: Shapes = {"conv1.weight": (64, 3, 7, 7), **_batchnorm("bn1", 64)}
+    for block in blocks:
+        for number, (cin, cout, k, _) in enumerate(block.convolutions(is_basic), 1):
+            shapes[f"{block.name}.conv{number}.weight"] = (cout, cin, k, k)
+            shapes |= _batchnorm(f"{block.name}.bn{number}", cout)
+        if block.has_shortcut:
+            wide = block.planes * expansion
+            shapes[f"{block.name}.down.weight"] = (wide, block.channels, 1, 1)
+            shapes |= _batchnorm(f"{block.name}.down_bn", wide)
+    return shapes | {"fc.weight": (1000, 512 * expansion), "fc.bias": (1000,)}
+
+
+def _block_shapes(width: int, hidden: int, prefix: str = "") -> Shapes:
+    shapes: Shapes = {}
+    for name in ("ln1", "ln2"):
+        shapes |= {f"{prefix}{name}.weight": (width,), f"{prefix}{name}.bias": (width,)}
+    sizes = dict.fromkeys("qkvo", (width, width))
+    sizes |= {"up": (hidden, width), "down": (width, hidden)}
+    for name, (rows, columns) in sizes.items():
+        shapes[f"{prefix}{name}.weight"] = (rows, columns)
+        shapes[f"{prefix}{name}.bias"] = (rows,)
+    return shapes
+
+
+def _gpt2_shapes(sizes: dict[str, Any]) -> Shapes:
+    width = sizes["width"]
+    shapes: Shapes = {
+        "tokens.weight": (sizes["vocabulary"], width),
+        "places.weight": (sizes["context"], width),
+    }
+    for layer in range(sizes["layers"]):
+        shapes |= _block_shapes(width, 4 * width, f"blocks.{layer}.")
+    return shapes | {"norm.weight": (width,), "norm.bias": (width,)}
+
+
+def _llama_shapes(sizes: dict[str, Any]) -> Shapes:
+    width, hidden = sizes["width"], sizes["hidden"]
+    keys = sizes["key_heads"] * sizes["head_width"]
+    shapes: Shapes = {
+        "tok.weight": (sizes["vocabulary"], width),
+        "norm.weight": (width,),
+        "out.weight": (sizes["vocabulary"], width),
+    }
+    matrices = {"wq": (width, width), "wk": (keys, width), "wv": (keys, width)}
+    matrices |= {"wo": (width, width), "gate": (hidden, width), "up": (hidden, width)}
+    matrices |= {"down": (width, hidden)}
+    for layer in range(sizes["layers"]):
+        shapes |= {f"layers.{layer}.{name}.weight": shape for name, shape in matrices.items()}
+        shapes |= {f"layers.{layer}.norm{i}.weight": (width,) for i in (1, 2)}
+    return shapes
+
+
+def _mnist_shapes() -> Shapes:
+    shapes: Shapes = {}
+    for layer, shape in ((0, (32, 1, 5, 5)), (2, (32, 32, 5, 5))):
+        shapes |= {f"layers.{layer}.weight": shape, f"layers.{layer}.bias": shape[:1]}
+    shapes |= _batchnorm("layers.4", 32)
+    for layer, shape in ((6, (64, 32, 3, 3)), (8, (64, 64, 3, 3))):
+        shapes |= {f"layers.{layer}.weight": shape, f"layers.{layer}.bias": shape[:1]}
+    shapes |= _batchnorm("layers.10", 64)
+    return shapes | {"layers.13.weight": (10, 576), "layers.13.bias": (10,)}
+
+
+# ------------------------------------------------------------ the cases
+CONVOLUTIONS = {
+    "small": (1, 3, 16, 32, 3),
+    "medium": (8, 16, 32, 64, 3),
+    "large": (16, 32, 64, 128, 3),
+    "nonwino": (8, 16, 32, 64, 5),
+}
+
+
+def _matmul(size: int, columns: int) -> Case:
+    right = normal("b", size, size) if columns > 1 else normal("v", size, 1)
+    operations = 2.0 * size * size * columns
+    traffic = 4.0 * size * (size + (2 * columns if columns > 1 else 0))
+    return Case("matmul", {}, [normal("a", size, size), right], {}, operations, traffic)
+
+
+def _convolution(which: str) -> Case:
+    batch, cin, cout, side, k = CONVOLUTIONS[which]
+    x = normal("x", batch, cin, side, side)
+    w = normal("w", cout, cin, k, k, scale=(cin * k * k) ** -0.5)
+    out = batch * cout * side * side
+    # of the direct algorithm, with "same" padding
+    operations = 2.0 * out * cin * k * k
+    return Case("conv", {"padding": k // 2}, [x, w], {}, operations, 4.0 * (x.size + w.size + out))
+
+
+def _one_input(kind: str, *shape: int, passes: int = 2) -> Case:
+    x = uniform("x", 0, 1, *shape) if kind == "sum" else normal("x", *shape)
+    return Case(kind, {}, [x], {}, 0.0, 4.0 * x.size * passes)
+
+
+def _attention(heads: int, length: int, width: int) -> Case:
+    inputs = [normal(name, 1, heads, length, width) for name in "qkv"]
+    return Case("attention", {}, inputs, {}, 4.0 * heads * length * length * width)
+
+
+def _block(width: int, length: int, heads: int) -> Case:
+    weights = fill(_block_shapes(width, 4 * width))
+    matrices = sum(w.size for w in weights.values() if w.ndim == 2)
+    operations = 2.0 * length * matrices + 4.0 * length * length * width
+    sizes = {"width": width, "heads": heads, "hidden": 4 * width}
+    return Case("block", sizes, [normal("x", 1, length, width)], weights, operations)
+
+
+def _resnet(depth: int) -> Case:
+    weights = fill(_resnet_shapes(depth))
+    operations = {18: 3.63e9, 50: 8.18e9}[depth]
+    return Case("resnet", {"depth": depth}, [normal("img", 1, 3, 224, 224)], weights, operations)
+
+
+def _mnist(batch: int) -> Case:
+    x = uniform("x", 0, 1, batch, 1, 28, 28)
+    y = generator("y").integers(0, 10, batch).astype(np.int32)
+    return Case("mnist_train", {"rate": 1e-3}, [x, y], fill(_mnist_shapes()))
+
+
+def _gpt2(length: int) -> Case:
+    sizes = {"width": 768, "heads": 12, "layers": 12, "vocabulary": 50257, "context": 1024}
+    tokens = generator("tokens").integers(0, 50257, (1, length)).astype(np.int32)
+    return Case("gpt2", sizes, [tokens], fill(_gpt2_shapes(sizes)))
+
+
+def lstm(steps: int) -> Case:
+    """An LSTM that is unrolled: as many steps as one likes."""
+    width = 32
+    shapes: Shapes = {
+        "weight_ih": (4 * width, width),
+        "weight_hh": (4 * width, width),
+        "bias_ih": (4 * width,),
+        "bias_hh": (4 * width,),
+    }
+    sizes = {"width": width, "steps": steps}
+    return Case("lstm", sizes, [normal("x", steps, 1, width)], fill(shapes))
+
+
+def _decode() -> Case:
+    sizes: dict[str, Any] = dict(width=768, layers=12, heads=12, key_heads=12, head_width=64)
+    sizes |= dict(hidden=2048, vocabulary=32000, context=512, position=256, eps=1e-5)
+    weights = fill(_llama_shapes(sizes))
+    halves = np.arange(0, sizes["head_width"], 2, dtype=np.float32) / sizes["head_width"]
+    angles = np.outer(np.arange(sizes["context"], dtype=np.float32), 1.0 / 10000.0**halves)
+    sizes["cos"], sizes["sin"] = (f(angles).astype(np.float32) for f in (np.cos, np.sin))
+    shape = (2, 1, sizes["key_heads"], sizes["context"], sizes["head_width"])
+    sizes["cache"] = normal("cache", sizes["layers"], *shape)
+    # the table of tokens is only gathered from
+    read = sum(w.size for name, w in weights.items() if name != "tok.weight")
+    token = np.array([[17]], dtype=np.int32)
+    return Case("decode", sizes, [token], weights, 2.0 * read, 4.0 * read)
+
+
+def _dispatch(kernels: int) -> Case:
+    return Case("dispatch", {"kernels": kernels}, [normal("x", 16)])
+
+
+_LARGE = 16 * 1024 * 1024
+CASES: dict[str, Callable[[], Case]] = {
+    **{f"matmul{n}": functools.partial(_matmul, n, n) for n in (256, 512, 1024, 2048)},
+    "gemv4096": lambda: _matmul(4096, 1),
+    **{f"conv_{name}": functools.partial(_convolution, name) for name in CONVOLUTIONS},
+    "elementwise16m": lambda: _one_input("elementwise", _LARGE),
+    "sum16m": lambda: _one_input("sum", _LARGE, passes=1),
+    "softmax4096": lambda: _one_input("softmax", 4096, 4096),
+    "layernorm": lambda: _one_input("layernorm", 4096, 1024),
+    "attention": lambda: _attention(8, 512, 64),
+    "block": lambda: _block(768, 128, 12),
+    "resnet18": lambda: _resnet(18),
+    "resnet50": lambda: _resnet(50),
+    "mnist_train": lambda: _mnist(128),
+    "decode": _decode,
+    "dispatch100": lambda: _dispatch(100),
+    "eager_op": lambda: Case("eager_op", {}, [normal("x", 16)]),
+}
+# what only weft is measured with
+OWN_CASES: dict[str, Callable[[], Case]] = {
+    "gpt2": lambda: _gpt2(64),
+    **{f"lstm{n}": functools.partial(lstm, n) for n in (64, 128, 256, 512, 1024, 2048, 4096)},
+    "dispatch1000": lambda: _dispatch(1000),
+}
+
+
+def make(name: str) -> Case:
+    """The case of a name."""
+    case = {**CASES, **OWN_CASES}[name]()
+    case.name = name
+    return case

@@ -1,0 +1,109 @@
+"""prepare: long sums in two steps; what is padded in memory and what is asked for each time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from weft import Context, Tensor
+from weft.uop.ops import Ops, UOp
+
+
+def data(*shape: int, seed: int = 0) -> np.ndarray:
+    """Normal float32 numbers."""
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def kernels(tensor: Tensor) -> list[UOp]:
+    return [item.kernel for item in tensor.schedule() if item.kernel is not None]
+
+
+def reduced(kernel: UOp) -> int:
+    """How many terms the longest sum of a kernel has."""
+    lengths = [0]
+    for node in kernel.toposort():
+        if node.op is Ops.REDUCE:
+            lengths.append(int(np.prod([axis.src[0].arg for axis in node.src[1:]])))
+    return max(lengths)
+
+
+def masked_loads(kernel: UOp) -> list[UOp]:
+    return [node for node in kernel.toposort() if node.op is Ops.LOAD and len(node.src[0].src) > 2]
+
+
+def test_a_long_product_is_summed_in_parts() -> None:
+    x, y = data(16384, 24), data(16384, 40)
+
+    def product() -> Tensor:
+        return Tensor(x).realize().T @ Tensor(y).realize()
+
+    found = kernels(product())
+    assert len(found) == 2 and max(reduced(k) for k in found) <= 4096
+    with Context(SPLIT_REDUCEOP=0):
+        assert len(kernels(product())) == 1
+    expected = x.T.astype(np.float64) @ y
+    np.testing.assert_allclose(product().numpy(), expected, rtol=1e-4, atol=2e-3)
+
+
+def test_a_long_sum_without_reuse_is_left_alone() -> None:
+    """Products of which each operand is read once: memory is the limit, not registers."""
+    x, y = data(100, 16384), data(100, 16384, seed=1)
+    assert len(kernels((Tensor(x).realize() * Tensor(y).realize()).sum(1))) == 1
+
+
+def test_parts_of_a_convolution_gradient_are_outermost() -> None:
+    x, w = Tensor(data(64, 8, 20, 20)).realize(), Tensor(data(16, 8, 3, 3)).realize()
+    above = Tensor(data(64, 16, 18, 18)).realize()
+    (gradient,) = x.conv2d(w).gradient(w, gradient=above)
+    first = max(kernels(gradient), key=reduced)
+    axes = next(node for node in first.src if node.op is Ops.STORE).src[2:]
+    assert reduced(first) <= 4096 and 64 * 18 * 18 == reduced(first) * axes[0].src[0].arg
+
+
+def test_a_convolution_reads_zeros_from_memory() -> None:
+    x, w = Tensor(data(1, 8, 20, 20)).realize(), Tensor(data(16, 8, 3, 3)).realize()
+    found = kernels(x.conv2d(w, padding=1))
+    assert len(found) == 2 and not masked_loads(found[-1])
+
+
+def test_few_reads_of_an_element_are_asked_for_each_time() -> None:
+    """Depthwise: padding in memory would cost as much traffic as the convolution itself."""
+    x, w = Tensor(data(1, 8, 20, 20)).realize(), Tensor(data(8, 1, 3, 3)).realize()
+    found = kernels(x.conv2d(w, padding=1, groups=8))
+    assert len(found) == 1 and masked_loads(found[0])
+
+
+@pytest.mark.parametrize("name", ["conv", "pool"])
+def test_windows_with_steps_are_padded_in_memory(name: str) -> None:
+    x, w = Tensor(data(1, 8, 20, 20)).realize(), Tensor(data(8, 1, 3, 3)).realize()
+    if name == "conv":
+        found = kernels(x.conv2d(w, padding=1, groups=8, stride=2))
+    else:
+        found = kernels(x.max_pool2d((3, 3), stride=2, padding=1))
+    assert len(found) == 2 and not masked_loads(found[-1])
+
+
+def test_a_convolution_is_computed_over_its_own_axes() -> None:
+    """What is behind a convolution reads it in another order: it is stored in its own first."""
+    x, w = Tensor(data(2, 8, 12, 12)).realize(), Tensor(data(16, 8, 3, 3)).realize()
+    blocks = x.conv2d(w).reshape(2, 4, 2, 2, 10, 10).permute(0, 1, 4, 2, 5, 3)
+    found = kernels((blocks.reshape(2, 4, 20, 20) + 1).contiguous())
+    heavy = next(k for k in found if reduced(k))
+    assert not any(u.op in (Ops.IDIV, Ops.MOD) for u in heavy.toposort())
+
+
+@pytest.mark.parametrize("name", ["sum", "max"])
+def test_the_first_axes_of_a_long_reduction_are_its_parts(name: str) -> None:
+    """So every part is one piece of memory, not a strip of each row."""
+    x = data(72, 6, 2208)
+    reduction = getattr(Tensor(x).realize(), name)()
+    first, second = kernels(reduction)
+    axes = first.src[0].src[2:]
+    assert [axis.src[0].arg for axis in axes] == [72] and reduced(second) == 72
+    expected = getattr(x.astype(np.float64), name)()
+    np.testing.assert_allclose(reduction.numpy(), expected, rtol=1e-4, atol=1e-2)
+
+
+def test_a_long_row_is_cut() -> None:
+    found = kernels(Tensor(data(1 << 20)).realize().sum())
+    assert len(found) == 2 and reduced(found[1]) > 1
