@@ -11,7 +11,7 @@ from weft.device import Device
 from weft.dtype import dtypes
 from weft.function import function
 from weft.helpers import GlobalCounters, fetch
-from weft.knobs import VIZ, Context, getenv
+from weft.knobs import PROFILE, VIZ, Context, getenv
 from weft.tensor import Tensor
 from weft.uop.node import UOp, Variable
 
@@ -52,3 +52,5 @@ def __dir__() -> list[str]:
 if VIZ:
     # by name, as devices are: nobody imports the viewer
     importlib.import_module("weft.viz.recording").start()
+elif PROFILE:
+    importlib.import_module("weft.viz.profiling").start()

@@ -58,18 +58,22 @@ def test_an_expression_of_an_earlier_state_is_not_taken_for_one_of_a_later() -> 
 
 
 def test_a_write_that_reads_what_is_known_by_now_happens_once() -> None:
-    """Two tensors wait for one write, one of them older than what was realized in between."""
-    weight, x = Tensor([6.0, 2.0]).realize(), Tensor([1.0, 5.0]).realize()
-    sums: Tensor | None = None
-    expected, total = [6.0, 2.0], [0.0, 0.0]
-    for _ in range(3):
+    """Tensors wait for one write, some of them older than what was realized in between."""
+    weight = Tensor([3.0, -3.0, 0.0, 3.0]).realize()
+    x = Tensor([-4.0, -1.0, 2.0, -4.0]).realize()
+
+    def step(x: Tensor) -> tuple[Tensor, Tensor]:
         shown = x * 3
-        before = weight * 2
-        weight[:1] = shown[1:]
-        sums = before if sums is None else sums + before
-        weight.assign(weight - sums)
+        before = (weight * 2).clip(-50, 50)
+        weight[:2] = shown[1:3]
+        (weight * before.detach().clip(-50, 50)).sum().backward()
+        weight.assign((weight - weight.grad).clip(-50, 50))
         shown.realize()
-        total = [t + 2 * e for t, e in zip(total, expected, strict=True)]
-        expected = [15.0 - total[0], expected[1] - total[1]]
-    assert sums is not None
-    assert (weight.tolist(), sums.tolist()) == (expected, total)
+        return before, shown
+
+    step(x)
+    kept = step(x)
+    step(Tensor([-3.0, 0.0, 3.0, -3.0]).realize())
+    assert kept and weight.grad is not None
+    assert weight.tolist() == [-6.0, 15.0, 0.0, 3.0]
+    assert weight.grad.tolist() == [6.0, -6.0, 0.0, -6.0]

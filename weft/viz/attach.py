@@ -96,7 +96,9 @@ def _watch_lower(recorder: Any, original: Function) -> Function:
         try:
             with recorder.unit("kernel", name, recorder.key_of(ast, device)) as unit:
                 spec = original(ast, renderer, *arguments, **named)
-                recorder.note_program(unit, spec, renderer.suffix, _assembly(device, spec.src))
+                if recorder.rewrites:
+                    assembly = _assembly(device, spec.src)
+                    recorder.note_program(unit, spec, renderer.suffix, assembly)
         finally:
             recorder.spans.leave(start, "lower", name)
         return spec
@@ -223,10 +225,22 @@ class _Steps:
             seconds = self.timing.seconds
             if seconds is None:
                 seconds = time.perf_counter() - start
-            self.recorder.launches.add(self._item_of(step), start, seconds)
+            number = self._item_of(step)
+            self._note_costs(number, step.runner)
+            self.recorder.launches.add(number, start, seconds)
             return result
 
         return launch
+
+    def _note_costs(self, number: int, runner: Any) -> None:
+        """What a launch computes and moves, where that does not depend on variables."""
+        item = self.recorder.items[number]
+        if "ops" not in item:
+            item["ops"] = getattr(runner, "ops", None) if runner is not None else 0
+            item["mem"] = getattr(runner, "mem", None) if runner is not None else item["bytes"]
+            for key in ("ops", "mem"):
+                if not isinstance(item[key], int):
+                    item[key] = None
 
     def _item_of(self, step: Any) -> int:
         known = self.items.get(id(step))

@@ -125,8 +125,9 @@ class _Here(threading.local):
 class Recorder:
     """Listens to everything, from `start` to `close`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, rewrites: bool = True) -> None:
         self.writer = TraceWriter(path)
+        self.rewrites = rewrites  # without: what happens when, and no graphs
         self.began = time.perf_counter()
         self.began_at = time.time()
         self.lock = threading.RLock()
@@ -144,7 +145,8 @@ class Recorder:
         self.lines: dict[tuple[str, int], None] = {}
         self.is_open = True
         self.detach = attach(self)
-        trace.tracers.append(self)
+        if rewrites:
+            trace.tracers.append(self)
 
     # ------------------------------------------------------------ rewrites (a Tracer)
     def start(self, name: str, root: UOp) -> None:
@@ -262,7 +264,7 @@ class Recorder:
         }
 
     def _write_unit(self, unit: Unit, seconds: float) -> None:
-        if not self.is_open or len(self.units) >= MOST_UNITS:
+        if not (self.is_open and self.rewrites) or len(self.units) >= MOST_UNITS:
             return
         table = NodeTable()
         passes = []

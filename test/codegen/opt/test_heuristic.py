@@ -226,3 +226,13 @@ def test_short_rows_of_a_pool_keep_their_lanes() -> None:
     value = load(x, (c * 114 + i * 2 + p) * 114 + j * 2 + q).reduce(Ops.MAX, p, q)
     opts = applied(kernel(out.index((c * 56 + i) * 56 + j).store(value, c, i, j)))
     assert OptOps.VECTOR in [opt.op for opt in opts]
+
+
+def test_short_rows_that_adjoin_are_read_one_after_another() -> None:
+    def kinds(ast: UOp) -> list[OptOps]:
+        return [opt.op for opt in applied(ast)]
+
+    assert OptOps.UPCAST not in kinds(product(1, 8192, 768, True))
+    # long rows are streams side by side, and what stays in cache shares its loads
+    assert OptOps.UPCAST in kinds(product(1, 4096, 4096, True))
+    assert OptOps.UPCAST in kinds(product(1, 64, 768, True))
