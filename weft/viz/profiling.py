@@ -1,8 +1,9 @@
 """`PROFILE=1`: writes a profile of the whole program when it ends.
 
 What comes in: what the viewer's recorder hears of launches, phases and memory. What goes out: a
-file of the Trace Event Format, and where it is on standard error. Where it sits: beside `recording`,
-whose recorder it uses without its graphs. The one invariant: the program's output is not touched.
+file of the Trace Event Format, and where it is on standard error. Where it sits: beside
+`recording`, whose recorder it uses without its graphs. The one invariant: the program's output is
+not touched.
 """
 
 from __future__ import annotations
