@@ -13,21 +13,26 @@ from typing import Any, Self
 from weft.dtype import DType, dtypes, least_upper_dtype
 from weft.errors import ArgumentError, ShapeError
 from weft.helpers import ceildiv, prod
+from weft.mixin import check
 from weft.mixin.linalg import LinalgMixin
 from weft.mixin.movement import is_int
 from weft.uop.node import UOp
 
 Sizes = int | Sequence[int]
+# padding may be negative: it then cuts off
+NO_LEAST = -(1 << 62)
 # windows along an axis that an element may be in for their gradient to be one expression
 MOST_OVERLAPPING = 8
 
 
-def per_axis(value: Sizes, rank: int, name: str) -> tuple[int, ...]:
-    """One number for each spatial axis, from one number or as many."""
-    sizes = (value,) * rank if isinstance(value, int) else tuple(value)
+def per_axis(value: Sizes, rank: int, name: str, least: int = 0) -> tuple[int, ...]:
+    """One number for each spatial axis, from one number or as many; none below `least`."""
+    sizes = check.whole_numbers(name, value)
+    if not isinstance(value, (tuple, list)):
+        sizes *= rank
     if len(sizes) != rank:
         raise ArgumentError(f"{name} {value} needs one number, or {rank} for {rank} axes of space")
-    return sizes
+    return tuple([check.whole_number(name, size, least) for size in sizes])
 
 
 def _turned(weight: Any, groups: int, parts: Sequence[int], taps: Sequence[int]) -> Any:
@@ -105,10 +110,11 @@ class ConvMixin(LinalgMixin):
 
     def _padding_of(self, padding: Sizes, rank: int) -> list[tuple[int, int]]:
         """(before, after) for each spatial axis; twice as many numbers are PyTorch's pad order."""
-        if not isinstance(padding, int) and len(padding) == 2 * rank and rank:
-            pairs = [(padding[i], padding[i + 1]) for i in range(0, 2 * rank, 2)]
+        numbers = check.whole_numbers("padding", padding)
+        if len(numbers) == 2 * rank and rank:
+            pairs = [(numbers[i], numbers[i + 1]) for i in range(0, 2 * rank, 2)]
             return pairs[::-1]
-        return [(n, n) for n in per_axis(padding, rank, "padding")]
+        return [(n, n) for n in per_axis(padding, rank, "padding", NO_LEAST)]
 
     def _pad_space(self, pairs: Sequence[tuple[int, int]], value: float = 0.0) -> Self:
         if not any(n for pair in pairs for n in pair):
@@ -132,11 +138,10 @@ class ConvMixin(LinalgMixin):
         >>> Tensor.ones(1, 1, 3, 3).conv2d(Tensor.ones(1, 1, 2, 2)).tolist()
         [[[[4.0, 4.0], [4.0, 4.0]]]]
         """
-        kernel = weight.shape[2:]
-        rank = len(kernel)
-        self._check_conv(weight, groups, "conv2d", self.shape[1] if self.ndim > 1 else 0)
+        rank = self._check_conv(weight, bias, groups, "conv2d")
         padded = self._pad_space(self._padding_of(padding, rank))
-        steps, gaps = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
+        steps = per_axis(stride, rank, "stride", 1)
+        gaps = per_axis(dilation, rank, "dilation", 1)
         total = padded._correlated(weight, groups, steps, gaps, dtype)
         return total if bias is None else total + bias.reshape((1, -1, *[1] * rank))
 
@@ -171,19 +176,29 @@ class ConvMixin(LinalgMixin):
         static = (type(self), groups, tuple(steps), tuple(gaps))
         return total._with_rule("conv", (self, weight), _correlation_gradient, static)
 
-    def _check_conv(self, weight: Any, groups: int, name: str, channels: Any) -> None:
+    def _check_conv(self, weight: Any, bias: Any, groups: int, name: str) -> int:
+        """The number of axes of space, if everything fits."""
+        check.tensors("weight", (weight,))
+        if bias is not None:
+            check.tensors("bias", (bias,))
+        check.whole_number("groups", groups, least=1)
         rank = weight.ndim - 2
         if rank < 1 or self.ndim != rank + 2:
             raise ShapeError(
                 f"{name} of shape {self.shape} with weights {weight.shape}: both have (batch or "
                 "out, channels) and the same number of axes of space"
             )
+        channels = self.shape[1]
         inner = weight.shape[1] * groups if name == "conv2d" else weight.shape[0]
         if inner != channels or weight.shape[0] % groups:
             raise ShapeError(
                 f"{name} of shape {self.shape} with weights {weight.shape} in {groups} groups: the "
                 f"input has {channels} channels, the weights are for {inner}"
             )
+        outputs = weight.shape[0] if name == "conv2d" else weight.shape[1] * groups
+        if bias is not None and bias.shape not in ((outputs,), (1,), ()):
+            raise ShapeError(f"the bias of {outputs} outputs has shape {bias.shape}")
+        return int(rank)
 
     def conv_transpose2d(
         self,
@@ -200,11 +215,9 @@ class ConvMixin(LinalgMixin):
         >>> Tensor.ones(1, 1, 2, 2).conv_transpose2d(Tensor.ones(1, 1, 2, 2)).tolist()
         [[[[1.0, 2.0, 1.0], [2.0, 4.0, 2.0], [1.0, 2.0, 1.0]]]]
         """
-        kernel = weight.shape[2:]
-        rank = len(kernel)
-        self._check_conv(weight, groups, "conv_transpose2d", self.shape[1])
-        steps = per_axis(stride, rank, "stride")
-        gaps = per_axis(dilation, rank, "dilation")
+        rank = self._check_conv(weight, bias, groups, "conv_transpose2d")
+        steps = per_axis(stride, rank, "stride", 1)
+        gaps = per_axis(dilation, rank, "dilation", 1)
         extra = per_axis(output_padding, rank, "output_padding")
         pairs = [(-before, -after) for before, after in self._padding_of(padding, rank)]
         total = self._scattered(weight, groups, steps, gaps, extra)._pad_space(pairs)
@@ -311,11 +324,13 @@ class ConvMixin(LinalgMixin):
         self, kernel_size: Sizes, stride: Sizes | None, dilation: Sizes, padding: Sizes, ceil: bool
     ) -> tuple[tuple[int, ...], ...]:
         """Kernel, stride, dilation, padding before and after, what ceil_mode adds at the end."""
-        rank = 2 if isinstance(kernel_size, int) else len(kernel_size)
-        rank = min(rank, self.ndim)
-        kernel = per_axis(kernel_size, rank, "kernel_size")
-        steps = per_axis(kernel if stride is None else stride, rank, "stride")
-        gaps = per_axis(dilation, rank, "dilation")
+        numbers = check.whole_numbers("kernel_size", kernel_size)
+        if not numbers:
+            raise ArgumentError("kernel_size has a number for each axis of space, found none")
+        rank = min(len(numbers) if isinstance(kernel_size, (tuple, list)) else 2, self.ndim)
+        kernel = per_axis(kernel_size, rank, "kernel_size", 1)
+        steps = per_axis(kernel if stride is None else stride, rank, "stride", 1)
+        gaps = per_axis(dilation, rank, "dilation", 1)
         pairs = self._padding_of(padding, rank)
         more = [0] * rank
         if ceil:
@@ -421,6 +436,7 @@ class ConvMixin(LinalgMixin):
         >>> x.max_unpool2d(places).tolist()
         [[[[0.0, 0.0], [0.0, 4.0]]]]
         """
+        check.tensors("indices", (indices,))
         kernel, steps, gaps, before, after, _ = self._pool_geometry(
             kernel_size, stride, dilation, padding, False
         )
@@ -434,7 +450,7 @@ class ConvMixin(LinalgMixin):
                 )
             )
         else:
-            sizes = tuple(output_size)[-rank:]
+            sizes = check.whole_numbers("output_size", output_size)[-rank:]
         kept = self.shape[:-rank]
         flat = self.reshape((*kept, prod(space)))
         places = indices.reshape((*kept, prod(space)))
