@@ -77,3 +77,14 @@ def test_a_write_that_reads_what_is_known_by_now_happens_once() -> None:
     assert kept and weight.grad is not None
     assert weight.tolist() == [-6.0, 15.0, 0.0, 3.0]
     assert weight.grad.tolist() == [6.0, -6.0, 0.0, -6.0]
+
+
+def test_what_is_known_on_one_device_is_computed_on_another() -> None:
+    steps = Tensor.arange(3) * 2
+    later = steps + 1
+    steps.realize()
+    x = Tensor([1, 2, 3], device="PYTHON").realize()
+    x.assign(x + (Tensor.arange(3) * 2 + 1))
+    assert x.device == "PYTHON"
+    assert x.tolist() == [2, 5, 8]
+    assert later.tolist() == [1, 3, 5]

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from weft.engine.cell import Cell, now
 from weft.engine.live import LiveSet
+from weft.engine.schedule import default_device
 from weft.engine.storage import held_with
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
@@ -88,8 +89,9 @@ def with_known(cells: Sequence[Cell]) -> UOp:
     sink = UOp.sink(*[cell.value for cell in cells])
     if not _known:
         return sink
-    order = sink.toposort(gate=lambda u: type(u.held) is not Entry)
-    found = {u: u.held for u in order if type(u.held) is Entry}
+    places = {default_device([cell.value]) for cell in cells}
+    order = sink.toposort(gate=lambda u: not _is_near(u, places))
+    found = {u: u.held for u in order if _is_near(u, places)}
     if not found:
         return sink
     oldest = min(entry.since for entry in found.values())
@@ -98,15 +100,22 @@ def with_known(cells: Sequence[Cell]) -> UOp:
     has_writes = any(node.op is Ops.STORE for node in order)
     if has_writes or all(cell.born < oldest for cell in cells):
         return sink.substitute({u: entry.storage for u, entry in found.items()})
-    return UOp.sink(*[_older_than(cell, cell.value) for cell in cells])
+    return UOp.sink(*[_older_than(cell, cell.value, places) for cell in cells])
 
 
-def _older_than(cell: Cell, value: UOp) -> UOp:
+def _is_near(node: UOp, places: set[str]) -> bool:
+    """Whether its value is known, where it is wanted: what has no device is computed beside what
+    uses it, and memory of another device is of no help there."""
+    if type(node.held) is not Entry:
+        return False
+    return node.device is not None or places == {node.held.storage.device}
+
+
+def _older_than(cell: Cell, value: UOp, places: set[str]) -> UOp:
     """The same for one cell, with the entries that are younger than it."""
 
     def is_known(node: UOp) -> bool:
-        entry = _entry(node)
-        return entry is not None and entry.since > cell.born
+        return _is_near(node, places) and node.held.since > cell.born
 
     order = value.toposort(gate=lambda u: not is_known(u))
     return value.substitute({u: u.held.storage for u in order if is_known(u)})

@@ -37,18 +37,18 @@ def widen_bits(x: UOp) -> UOp:
     """The float32 of a narrow float: its fields moved to their places, then scaled."""
     layout = FORMATS[x.dtype.scalar()]
     stored = bits_as(x, _STORED_AS[x.dtype.scalar().itemsize]).cast(dtypes.uint32)
+    if layout.exponent_bits == FLOAT32.exponent_bits and not layout.finite_only:
+        # the upper half of a float32, and nothing else
+        return bits_as(shift_left(stored, FLOAT32.width - layout.width), dtypes.float32)
     magnitude = stored & ((1 << (layout.width - 1)) - 1)
     sign = shift_left(shift_right(stored, layout.width - 1), 31)
     fields = shift_left(magnitude, FLOAT32.mantissa_bits - layout.mantissa_bits)
-    if layout.bias != FLOAT32.bias:
-        # a product with a power of two corrects the exponent, of denormals too, without rounding
-        scaled = bits_as(fields, dtypes.float32) * 2.0 ** (FLOAT32.bias - layout.bias)
-        bits = bits_as(scaled, dtypes.uint32)
-        if not layout.finite_only:
-            special = ((1 << layout.exponent_bits) - 1) << layout.mantissa_bits
-            bits = (magnitude < special).where(bits, fields | _INFINITY)
-    else:
-        bits = fields
+    # a product with a power of two corrects the exponent, of denormals too, without rounding
+    scaled = bits_as(fields, dtypes.float32) * 2.0 ** (FLOAT32.bias - layout.bias)
+    bits = bits_as(scaled, dtypes.uint32)
+    if not layout.finite_only:
+        special = ((1 << layout.exponent_bits) - 1) << layout.mantissa_bits
+        bits = (magnitude < special).where(bits, fields | _INFINITY)
     if layout.finite_only:
         code = stored if layout.single_nan else magnitude
         bits = code.eq(layout.nan_bits).where(0x7FC00000, bits)
