@@ -423,8 +423,7 @@ class Muon(LARS):
 class LAMB(Optimizer):
     """Adam with each layer's rate in proportion to its norm; You and others (2019).
 
-    `adam=True` is AdamW: every rate is the same. `eps` and `weight_decay` of None are what each
-    kind usually has: 1e-6 and 0 here, 1e-8 and 0 for Adam, 1e-8 and 0.01 for AdamW.
+    `adam=True` is AdamW: every rate is the same.
 
     >>> x = Tensor([1.0])
     >>> optimizer = LAMB([x], lr=0.5)
@@ -434,19 +433,15 @@ class LAMB(Optimizer):
     0.5
     """
 
-    usual_eps = 1e-6
-    usual_decay = 0.0
-    is_adam = False
-
     def __init__(
         self,
         params: Iterable[Tensor],
         lr: float = 0.001,
         b1: float = 0.9,
         b2: float = 0.999,
-        eps: float | None = None,
-        weight_decay: float | None = None,
-        adam: bool | None = None,
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+        adam: bool = False,
         **frame: Unpack[Frame],
     ) -> None:
         super().__init__(params, lr, **frame)
@@ -454,9 +449,9 @@ class LAMB(Optimizer):
             raise ArgumentError(f"b1 and b2 are from 0 to below 1, found {b1} and {b2}")
         self.b1: Number = b1
         self.b2 = b2
-        self.eps = self.usual_eps if eps is None else eps
-        self.weight_decay = self.usual_decay if weight_decay is None else weight_decay
-        self.adam = self.is_adam if adam is None else adam
+        self.eps = eps
+        self.weight_decay = weight_decay
+        self.adam = adam
         self.m = self._zeros()
         self.v = self._zeros()
         # What a moment of ones will be after the coming step, for each parameter: 1 - b ** steps.
@@ -528,8 +523,6 @@ class LAMB(Optimizer):
 class AdamW(LAMB):
     """Adam whose weights decay on their own; Loshchilov and Hutter (2017).
 
-    Unless given, `eps` is 1e-8 and `weight_decay` 0.01.
-
     >>> x = Tensor([1.0])
     >>> optimizer = AdamW([x], lr=0.5, weight_decay=0.0)
     >>> loss = (x * x).sum().backward()
@@ -538,15 +531,21 @@ class AdamW(LAMB):
     0.5
     """
 
-    usual_eps = 1e-8
-    usual_decay = 0.01
-    is_adam = True
+    def __init__(
+        self,
+        params: Iterable[Tensor],
+        lr: float = 0.001,
+        b1: float = 0.9,
+        b2: float = 0.999,
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+        **frame: Unpack[Frame],
+    ) -> None:
+        super().__init__(params, lr, b1, b2, eps, weight_decay, adam=True, **frame)
 
 
 class Adam(AdamW):
     """Kingma and Ba (2014); `weight_decay` is added to the gradient, as PyTorch's.
-
-    Unless given, `eps` is 1e-8 and `weight_decay` 0.
 
     >>> x = Tensor([1.0])
     >>> optimizer = Adam([x], lr=0.5)
@@ -556,7 +555,17 @@ class Adam(AdamW):
     0.5
     """
 
-    usual_decay = 0.0
+    def __init__(
+        self,
+        params: Iterable[Tensor],
+        lr: float = 0.001,
+        b1: float = 0.9,
+        b2: float = 0.999,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        **frame: Unpack[Frame],
+    ) -> None:
+        super().__init__(params, lr, b1, b2, eps, weight_decay, **frame)
 
     def _with_decay(self, value: Tensor, gradient: Tensor) -> Tensor:
         return gradient + self.weight_decay * value if self.weight_decay else gradient
