@@ -25,6 +25,7 @@ from weft.errors import WeftError
 from weft.knobs import JIT
 from weft.uop import trace
 from weft.viz import recording as recording_module
+from weft.viz import shelf
 from weft.viz.graphs import UnitGraphs
 from weft.viz.recording import recording
 from weft.viz.trace_file import TraceReader
@@ -312,10 +313,10 @@ def test_a_forked_child_leaves_the_trace_to_its_parent(tmp_path: Path) -> None:
 
 def test_old_traces_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording_module, "trace_folder", lambda: tmp_path)
-    for number in range(recording_module.KEPT_TRACES + 5):
+    for number in range(shelf.KEPT + 5):
         path = tmp_path / f"{number}.weft"
         path.write_bytes(b"")
         os.utime(path, (number, number))
     assert recording_module._new_path().parent == tmp_path
     left = sorted(int(path.stem) for path in tmp_path.glob("*.weft"))
-    assert left[0] == 6 and len(left) == recording_module.KEPT_TRACES - 1
+    assert left[0] == 6 and len(left) == shelf.KEPT - 1

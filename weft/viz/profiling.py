@@ -14,7 +14,6 @@ import json
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,10 +21,10 @@ from weft.disk import cache_folder, write_atomically
 from weft.knobs import JIT, PROFILE_TRACE, Context
 from weft.viz.profile_file import trace_events
 from weft.viz.recording import Recorder
+from weft.viz.shelf import new_path, newest
 from weft.viz.trace_file import TraceReader
 
 SUFFIX = ".json"
-KEPT_PROFILES = 20
 
 
 def profile_folder() -> Path:
@@ -35,20 +34,13 @@ def profile_folder() -> Path:
 
 def last_profile() -> Path | None:
     """The newest profile of the folder."""
-    found = sorted(profile_folder().glob(f"*{SUFFIX}"), key=lambda path: path.stat().st_mtime)
-    return found[-1] if found else None
+    return newest(profile_folder(), SUFFIX)
 
 
 def _new_path() -> Path:
     if PROFILE_TRACE.value:
         return Path(PROFILE_TRACE.value).expanduser()
-    folder = profile_folder()
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    old = sorted(folder.glob(f"*{SUFFIX}"), key=lambda path: path.stat().st_mtime)
-    for path in old[: max(0, len(old) - KEPT_PROFILES + 1)]:
-        path.unlink(missing_ok=True)
-    name = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] else "python"
-    return folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{name[:40]}-{os.getpid()}{SUFFIX}"
+    return new_path(profile_folder(), SUFFIX)
 
 
 class Profiler:

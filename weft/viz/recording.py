@@ -32,6 +32,7 @@ from weft.viz.attach import attach
 from weft.viz.events import Launches, MemoryUse, Spans
 from weft.viz.listing import axes_of, listing
 from weft.viz.node_table import NOTHING, NodeTable
+from weft.viz.shelf import new_path, newest
 from weft.viz.trace_file import FORMAT, SUFFIX, VERSION, TraceWriter
 
 # Rewrites outside of any schedule or kernel: shapes and indices while a program builds its graph.
@@ -39,8 +40,6 @@ LOOSE_STEPS = 20_000
 # A program that makes new kernels without end is watched up to here; the rest is only counted.
 MOST_ITEMS = 100_000
 MOST_UNITS = 30_000
-# How many traces the cache folder keeps.
-KEPT_TRACES = 20
 # Lines of source shown before and after the one that made a kernel.
 AROUND = 3
 
@@ -458,20 +457,13 @@ def trace_folder() -> Path:
 
 def last_trace() -> Path | None:
     """The newest trace of the folder."""
-    found = sorted(trace_folder().glob(f"*{SUFFIX}"), key=lambda path: path.stat().st_mtime)
-    return found[-1] if found else None
+    return newest(trace_folder(), SUFFIX)
 
 
 def _new_path() -> Path:
     if VIZ_TRACE.value:
         return Path(VIZ_TRACE.value).expanduser()
-    folder = trace_folder()
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    old = sorted(folder.glob(f"*{SUFFIX}"), key=lambda path: path.stat().st_mtime)
-    for path in old[: max(0, len(old) - KEPT_TRACES + 1)]:
-        path.unlink(missing_ok=True)
-    name = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] else "python"
-    return folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{name[:40]}-{os.getpid()}{SUFFIX}"
+    return new_path(trace_folder(), SUFFIX)
 
 
 @contextlib.contextmanager
