@@ -173,3 +173,23 @@ def test_wrong_indices() -> None:
         tensor[Tensor([True, False])]
     with pytest.raises(DTypeError, match="ints as index"):
         tensor.gather(0, Tensor([[[1.0]]]))
+
+
+def test_rows_beside_other_parts_of_the_same_rows() -> None:
+    """One index, read under several conditions in one kernel: each part has its own."""
+    table, rows = DATA.reshape(15, 4), np.array([3, 14, 1])
+    found = Tensor(table)[Tensor(rows)]
+    halves = Tensor.cat(found[:, 2:], -found[:, :2], dim=1)
+    check(halves, np.concatenate([table[rows][:, 2:], -table[rows][:, :2]], axis=1))
+    padded = found.pad(((0, 0), (2, 0))) + found.pad(((0, 0), (0, 2)))
+    wanted = np.pad(table[rows], ((0, 0), (2, 0))) + np.pad(table[rows], ((0, 0), (0, 2)))
+    check(padded, wanted)
+
+
+def test_one_row_stacked_and_written_after() -> None:
+    row = (Tensor(np.int32(-2)).realize() ^ -3) % 4
+    found = Tensor(DATA)[:, row]
+    stacked = found.stack(found, found, dim=1)
+    found[:, :] = 1
+    Tensor.realize(row, found, stacked)
+    check(stacked, np.stack([DATA[:, 3]] * 3, axis=1))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weft.dtype import dtypes
-from weft.schedule.decide import Plan, Slot, cat_pieces, gather_source_index
+from weft.schedule.decide import Plan, Slot, cat_pieces, gather_indices, gather_source_index
 from weft.schedule.draft import Draft
 from weft.schedule.index import ZERO, Index, both, flatten_index, source_index
 from weft.schedule.place import IN_ORDER, may_repeat, storage_of
@@ -146,13 +146,12 @@ class Builder:
         return [(s, index, valid) if s.shape else (s, (), None) for s in node.src]
 
     def _gather_needs(self, node: UOp, index: Index, valid: UOp | None) -> list[Wanted]:
-        count = len(node.src[1].shape)
-        slots = self.plan.gather_slots(node, index)
+        slots = self.plan.gather_slots(node, index, valid)
         found = slots[0][1]
         for _, inside in slots[1:]:
             found = found & inside
         inner = gather_source_index(node, index, slots)
-        indices: list[Wanted] = [(s, index[:count] if s.shape else (), valid) for s in node.src[1:]]
+        indices: list[Wanted] = [(s, *gather_indices(node, index, valid)) for s in node.src[1:]]
         return [*indices, (node.src[0], inner, both(valid, found))]
 
     def _make(self, wanted: Wanted, values: list[UOp]) -> UOp:
@@ -181,7 +180,7 @@ class Builder:
         if op is Ops.CAT:
             return self._choose_piece(node, index, values)
         if op is Ops.GATHER:
-            return self._gather(node, index, values)
+            return self._gather(wanted, values)
         return node.with_src(tuple(values))
 
     def _load_state(self, node: UOp, index: Index, valid: UOp | None) -> UOp:
@@ -206,9 +205,9 @@ class Builder:
             level = paired if len(level) % 2 == 0 else [*paired, level[-1]]
         return level[0][0]
 
-    def _gather(self, node: UOp, index: Index, values: list[UOp]) -> UOp:
+    def _gather(self, wanted: Wanted, values: list[UOp]) -> UOp:
         """Negative indices wrap once; what is outside reads 0."""
-        found = self._fill_slots(node, self.plan.gather_slots(node, index), values[:-1])
+        found = self._fill_slots(wanted[0], self.plan.gather_slots(*wanted), values[:-1])
         return found.where(values[-1], 0)
 
     def _fill_slots(self, node: UOp, slots: list[Slot], values: list[UOp]) -> UOp:

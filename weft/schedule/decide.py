@@ -67,18 +67,20 @@ class Plan:
     drafts: list[Draft] = field(default_factory=list)
     stored: dict[UOp, Draft] = field(default_factory=dict)  # value -> the kernel that computes it
     reduce_ranges: dict[tuple[Any, ...], Index] = field(default_factory=dict)
-    slot_numbers: dict[UOp, int] = field(default_factory=dict)  # index of a GATHER -> its number
+    # the index of a GATHER, and when it is read -> its number
+    slot_numbers: dict[tuple[UOp, UOp | None], int] = field(default_factory=dict)
 
-    def gather_slots(self, node: UOp, index: Index) -> list[Slot]:
+    def gather_slots(self, node: UOp, index: Index, valid: UOp | None = None) -> list[Slot]:
         """For each index of a GATHER, nodes that stand for its value until it is built itself.
 
         They depend on the right ranges and are known to be inside the gathered axis; no rule looks
         into them. They are numbered as they appear: what was scheduled before changes nothing.
+        An index read under another condition has another number: it is 0 where that fails.
         """
-        places = index[: len(node.src[1].shape)]
+        places, valid = gather_indices(node, index, valid)
         slots = []
         for axis, source in zip(node.arg, node.src[1:], strict=True):
-            number = self.slot_numbers.setdefault(source, len(self.slot_numbers))
+            number = self.slot_numbers.setdefault((source, valid), len(self.slot_numbers))
             size = as_index(node.src[0].shape[axis])
             place = UOp(Ops.SPECIAL, dtypes.weakint, (size, *places), ("place", number, axis))
             inside = UOp(Ops.SPECIAL, dtypes.bool, (as_index(2), *places), ("inside", number, size))
@@ -140,7 +142,7 @@ class Decider:
             if place.op is Ops.GATHER:
                 demand = Demand(draft, index, None, frozenset(draft.ranges))
                 for source in place.src[1:]:
-                    self._ask(source, self._derived(demand, *gather_indices(place, demand)))
+                    self._ask(source, self._derived(demand, *gather_indices(place, index, None)))
                 index = gather_source_index(place, index, self.plan.gather_slots(place, index))
             else:
                 index, _ = source_index(place, index)
@@ -235,8 +237,9 @@ class Decider:
         """The indices are wanted as they are; the source at places that stand for what they will
         hold."""
         for source in node.src[1:]:
-            self._ask(source, self._derived(demand, *gather_indices(node, demand)))
-        slots = self.plan.gather_slots(node, demand.index)
+            wanted = gather_indices(node, demand.index, demand.valid)
+            self._ask(source, self._derived(demand, *wanted))
+        slots = self.plan.gather_slots(node, demand.index, demand.valid)
         index = gather_source_index(node, demand.index, slots)
         found = slots[0][1]
         for _, inside in slots[1:]:
@@ -396,9 +399,10 @@ def _has_digits(position: UOp) -> bool:
     return any(node.op in (Ops.IDIV, Ops.MOD) for node in position.toposort())
 
 
-def gather_indices(node: UOp, demand: Demand) -> tuple[Index, UOp | None]:
-    """Which element of every index tensor is wanted."""
-    return demand.index[: len(node.src[1].shape)], demand.valid
+def gather_indices(node: UOp, index: Index, valid: UOp | None) -> tuple[Index, UOp | None]:
+    """Which element of every index tensor is wanted, and when: a single one is always there."""
+    count = len(node.src[1].shape)
+    return index[:count], valid if count else None
 
 
 def gather_source_index(node: UOp, index: Index, slots: list[Slot]) -> Index:
