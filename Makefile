@@ -12,7 +12,10 @@ TORCH := torch==2.13.0
 # random programs, expressions and sequences of actions of `make test-all`, each kind
 FUZZ ?= 2000
 
-.PHONY: demo fusion test test-all test-browser lint bench docs clean
+# the tests of the viewer need one
+HAS_BROWSER := command -v chromium >/dev/null && command -v chromedriver >/dev/null
+
+.PHONY: demo fusion test test-all test-browser screenshots lint bench docs clean
 
 # Trains a convnet on handwritten digits, saves it, loads it in a new process, draws some of them.
 demo: $(VENV)/.installed
@@ -38,10 +41,13 @@ test-all: test
 # The viewer in a real browser, with a training step of ResNet-50. In the ordinary tests the quick
 # part of these runs where there is a browser.
 test-browser: $(VENV)/.test-installed
-	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || \
-		{ echo "the packages chromium and chromium-driver are needed"; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[browser]'
+	@$(HAS_BROWSER) || { echo "the packages chromium and chromium-driver are needed"; exit 1; }
 	BROWSER_TESTS=all $(BIN)/python -m pytest test/viz
+
+# The pictures of the viewer in the documentation, taken anew; look at them before they are kept.
+screenshots: $(VENV)/.test-installed
+	BROWSER_TESTS=all VIZ_PICTURES=build/viz $(BIN)/python -m pytest test/viz/test_browser.py \
+		-k resnet
 
 lint: $(VENV)/.test-installed
 	$(BIN)/ruff check .
@@ -68,8 +74,10 @@ $(VENV)/.installed: pyproject.toml $(VENV)/.created
 	@touch $@
 
 # PyTorch is a reference of the tests. In CI it is required; elsewhere it is used if it is there.
+# What drives a browser is only of use with one.
 $(VENV)/.test-installed: pyproject.toml $(VENV)/.created
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	@if $(HAS_BROWSER); then extras=test,browser; else extras=test; fi; \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[$$extras]"
 	@if [ -n "$$CI" ]; then \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check '$(TORCH)'; \
 	elif ! $(BIN)/python -c 'import torch' 2>/dev/null; then \

@@ -25,7 +25,7 @@ from weft.viz.recording import recording
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 IS_ALL = os.environ.get("BROWSER_TESTS") == "all"
-# where `make screenshots` wants pictures
+# where `make screenshots` wants the pictures
 PICTURES = os.environ.get("VIZ_PICTURES", "")
 
 
@@ -217,6 +217,37 @@ def test_code_side_by_side_with_one_colour_per_axis(page: Page) -> None:
     )
     assert {"chips", "pane-program", "pane-source"} <= set(colours)
     assert len(set(colours.values())) == 1
+
+
+def test_back_from_the_code_the_steps_are_listed(page: Page) -> None:
+    open_matmul(page)
+    steps = page.texts(".step")
+    page.press("3")
+    page.wait("document.querySelectorAll('.code-line').length > 20")
+    page.press("2")
+    page.wait("document.querySelectorAll('.step').length > 8")
+    assert page.texts(".step") == steps
+
+
+def test_a_reader_may_go_on_before_a_view_is_there(page: Page) -> None:
+    """Views that were left while they were opening neither fail nor come back."""
+    ways = ["#/item/0", "#/item/1/graph/0", "#/item/1/graph/1", "#/item/1/code", "#/timeline"]
+    for last in ("#/item/1/graph/1", "#/item/1/code", "#/timeline", "#/item/2", "#/overview"):
+        page.run(
+            "for (const one of arguments[0]) {"
+            "  location.hash = one;"
+            "  dispatchEvent(new HashChangeEvent('hashchange'));"
+            "  for (const key of ['ArrowRight', 's', 's', '+'])"
+            "    dispatchEvent(new KeyboardEvent('keydown', { key }));"
+            "}",
+            [*ways, last],
+        )
+        shown = {"timeline": ".timeline", "overview": ".overview", "code": ".code-line"}
+        wanted = shown.get(last.rsplit("/", 1)[-1], ".graphs[data-ready]")
+        page.wait(f"document.querySelectorAll('#main {wanted}').length > 0")
+        page.go(last)
+        page.wait("location.hash === arguments[0]", last)
+        assert page.texts("#main h1, #main .error") in ([], ["Timeline"], page.texts("h1.mono"))
 
 
 def test_the_timeline_has_lanes_and_leads_to_kernels(page: Page) -> None:

@@ -1,6 +1,5 @@
 // A kernel's program, source and assembly side by side; an axis has one colour in all of them.
 
-import { ask } from "./api.js";
 import { h, replace } from "./dom.js";
 import { axisClass } from "./palette.js";
 import { VirtualList } from "./virtual.js";
@@ -26,9 +25,7 @@ const WORDS = new Set(
     ).split(" "),
 );
 
-export async function showCode(host, number, model) {
-    replace(host, h("p", { class: "empty" }, "Opening the code…"));
-    const code = await ask(`code/${number}`);
+export function showCode(host, code, model) {
     const axes = code.axes;
     const listing = code.listing.split("\n");
     const source = code.source.replace(/^\n/, "").split("\n");

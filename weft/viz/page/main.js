@@ -28,7 +28,7 @@ const KEYS = [
     ["Esc", "leave a search or a node"],
     ["?", "this list"],
 ];
-const page = { model: null, sidebar: null, view: null, kind: "" };
+const page = { model: null, sidebar: null, view: null, kind: "", turn: 0 };
 const main = document.getElementById("main");
 
 function go(hash) {
@@ -86,6 +86,7 @@ function targetOf([kind, text]) {
 }
 
 async function route() {
+    const turn = ++page.turn;
     const parts = location.hash.replace(/^#\/?/, "").split("/");
     const kind = parts[0] || "overview";
     drawNav(kind, parts);
@@ -106,6 +107,8 @@ async function route() {
         }
         await openUnit(parts);
     } catch (error) {
+        // the reader has gone on to another view, which is there
+        if (turn !== page.turn) return;
         page.kind = "";
         replace(
             main,

@@ -49,6 +49,7 @@ export class Timeline {
 
     async open() {
         const data = await ask("timeline");
+        if (this.isGone) return;
         this.length = Math.max(1, data.seconds * 1e6);
         this.lanes = [
             ...spanLanes(data.spans),
@@ -158,6 +159,7 @@ export class Timeline {
     }
 
     key(event) {
+        if (!this.lanes) return false;
         const actions = {
             f: () => this.all(),
             "+": () => this.zoom(1.5),
@@ -222,7 +224,7 @@ export class Timeline {
     }
 
     redraw() {
-        this.draw();
+        if (this.lanes) this.draw();
     }
 
     paint() {
@@ -281,6 +283,7 @@ export class Timeline {
     }
 
     dispose() {
+        this.isGone = true;
         this.watcher.disconnect();
         cancelAnimationFrame(this.pending);
     }

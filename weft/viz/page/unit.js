@@ -29,6 +29,9 @@ export class UnitView {
             after: new GraphView("After", (box, view) => this.inspect(box, view)),
         };
         this.tab = "";
+        // A reader may be elsewhere before an answer is there: only the last wish is drawn.
+        this.turn = 0;
+        this.drawing = 0;
     }
 
     async open(tab, place) {
@@ -65,22 +68,29 @@ export class UnitView {
     }
 
     async show(tab, place) {
+        const turn = ++this.turn;
+        const { number } = this.target.unit;
         drawHead(this.head, this.model, this.target, tab);
-        if (tab === "code") {
+        if (tab !== this.tab) {
+            const answer = ask(tab === "code" ? `code/${number}` : `unit/${number}`);
+            if (tab === "code") replace(this.body, h("p", { class: "empty" }, "Opening the code…"));
+            this.tab = "";
+            const found = await answer;
+            if (turn !== this.turn) return;
             this.tab = tab;
-            await showCode(this.body, this.target.unit.number, this.model);
-            return;
+            if (tab === "code") showCode(this.body, found, this.model);
+            else {
+                this.passes = found;
+                this.build();
+            }
         }
-        if (this.tab !== "graph") {
-            this.tab = "graph";
-            this.passes = await ask(`unit/${this.target.unit.number}`);
-            this.build();
-        }
-        await this.goTo(place);
+        if (tab !== "code") await this.goTo(place);
     }
 
     // ------------------------------------------------------------ passes and steps
     build() {
+        this.list?.dispose();
+        this.rows = undefined;
         const total = this.passes.reduce(
             (sum, pass) =>
                 sum + pass.rewrites.reduce((steps, rewrite) => steps + rewrite.rules.length, 0),
@@ -349,6 +359,7 @@ export class UnitView {
     }
 
     async drawGraphs(keepView) {
+        const drawing = ++this.drawing;
         const { pass, rewrite, step } = this.place;
         const shown = this.shown();
         this.inspect(null);
@@ -363,12 +374,7 @@ export class UnitView {
         };
         try {
             const graphs = await Promise.all(shown.map((side) => ask(`${question}/${side}`)));
-            if (
-                pass !== this.place.pass ||
-                rewrite !== this.place.rewrite ||
-                step !== this.place.step
-            )
-                return;
+            if (drawing !== this.drawing) return;
             this.drawCard(graphs[0]);
             await Promise.all(
                 shown.map((side, index) =>
@@ -377,9 +383,11 @@ export class UnitView {
                         : this.views[side].clear("This pass did not finish."),
                 ),
             );
+            if (drawing !== this.drawing) return;
             if (this.searchBox.value) this.search();
             this.graphs.dataset.ready = `${pass}/${rewrite}/${step}/${choices.side}`;
         } catch (error) {
+            if (drawing !== this.drawing) return;
             replace(this.card, h("p", { class: "error" }, error.message));
         }
     }
@@ -510,6 +518,8 @@ export class UnitView {
     }
 
     dispose() {
+        this.turn += 1;
+        this.drawing += 1;
         this.list?.dispose();
         for (const side of ["before", "after"]) this.views[side].dispose();
     }
