@@ -15,7 +15,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from weft.device import Allocator
+from weft.contracts import Allocator
 from weft.errors import DeviceError
 from weft.knobs import LRU
 

@@ -16,7 +16,8 @@ import functools
 import time
 from collections.abc import Sequence
 
-from weft.device import BaseDevice, Buffer, Program
+from weft.contracts import BaseDevice, Program
+from weft.device import Buffer
 from weft.errors import ArgumentError
 from weft.renderer.base import Target
 from weft.renderer.llvmir import LLVMRenderer

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from weft.device import Allocator, BaseDevice
+from weft.contracts import Allocator, BaseDevice
 from weft.errors import DataError, DeviceError
 
 # The most bytes that one system call moves, and that a copy from file to file holds.

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from weft.device import Allocator, BaseDevice, Buffer, Compiler, Program
+from weft.contracts import Allocator, BaseDevice, Compiler, Program
+from weft.device import Buffer
 from weft.renderer.base import Target
 from weft.renderer.llvmir import LLVMRenderer
 

@@ -11,7 +11,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from weft.device import Allocator, BaseDevice, Buffer, Compiler, Program
+from weft.contracts import Allocator, BaseDevice, Compiler, Program
+from weft.device import Buffer
 from weft.errors import ArgumentError
 from weft.renderer.python import FORMAT_VERSION, PythonRenderer, parse
 from weft.runtime.interpreter import Interpreter, view_memory
