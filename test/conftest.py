@@ -7,6 +7,7 @@ with `make test-all`.
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 import zlib
 from collections.abc import Iterator
@@ -19,6 +20,10 @@ from hypothesis import HealthCheck, settings
 # folder for all tests of a process, so that kernels compile once; the process removes it at exit.
 _cache = tempfile.TemporaryDirectory(prefix="weft-test-cache-", ignore_cleanup_errors=True)
 os.environ["WEFT_CACHE"] = str(Path(_cache.name) / "cache")
+
+# Shells start what runs in the background with interrupts ignored, and so would all its children.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 from weft import knobs  # noqa: E402
 

@@ -392,3 +392,43 @@ def test_gradients_accumulate_on_inputs() -> None:
         return out
 
     same(program)
+
+
+def test_a_part_of_a_storage_becomes_the_value_of_a_new_one() -> None:
+    def program(decorate: Decorator) -> Any:
+        wide = Tensor([float(i) for i in range(12)]).realize()
+        kept = Tensor.zeros(4)
+
+        @decorate
+        def f(x: Tensor) -> list[Tensor]:
+            kept.assign(x)
+            return [x, x + 1]
+
+        out = []
+        for i in range(CALLS):
+            out += [f(wide[i : i + 4]), kept * 1]
+            wide.assign(wide + 1)
+        return [*out, kept, wide]
+
+    same(program)
+
+
+def test_numbers_assigned_to_an_argument_that_equals_state() -> None:
+    def program(decorate: Decorator) -> Any:
+        zeros = Tensor.zeros(4)
+
+        def minus(x: Tensor) -> Tensor:
+            return x - zeros
+
+        @decorate
+        def f(x: Tensor, z: Tensor, function: Any) -> Tensor:
+            x.assign(Tensor.ones(4) * 2)
+            return z * 2
+
+        out = []
+        for i in range(CALLS):
+            x = Tensor.zeros(4)
+            out += [f(x, Tensor([float(i)]).realize(), minus), x, zeros]
+        return out
+
+    same(program)

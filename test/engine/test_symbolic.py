@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from weft import GlobalCounters, Tensor, UOp, Variable
+from weft import Context, GlobalCounters, Tensor, UOp, Variable
 from weft.engine.conditions import conditions_of, narrow
 from weft.engine.programs import _runners
 from weft.uop.args import VariableArg
@@ -168,6 +168,22 @@ def test_bounds_are_asked_of_every_value_also_of_a_known_schedule() -> None:
     with pytest.raises(IndexError, match="a slice from 2 to 5 of an axis of 4 elements"):
         total(4)
     np.testing.assert_allclose(total(8), BASE[2:5].sum(), rtol=1e-4)
+
+
+@pytest.mark.parametrize("optimise", [True, False])
+def test_what_is_asked_of_two_variables_is_known_to_the_proofs(optimise: bool) -> None:
+    start, size = Variable("start", 0, 15), Variable("size", 1, 16)
+    data = Tensor(BASE).realize()
+
+    def part(at: int, n: int) -> Tensor:
+        first = start.bind(at)
+        return data[first : first + size.bind(n)].sum(0)
+
+    with Context(SPEC=2, NOOPT=int(not optimise)):
+        for at, n in ((0, 3), (5, 7), (9, 7), (15, 1)):
+            np.testing.assert_allclose(part(at, n).numpy(), BASE[at : at + n].sum(0), atol=1e-5)
+        with pytest.raises(IndexError, match="a slice from 9 to 17 of an axis of 16 elements"):
+            part(9, 8)
 
 
 def test_what_is_asked_of_a_variable_narrows_it() -> None:

@@ -139,3 +139,12 @@ def test_args_in_few_words() -> None:
     assert arg_text(BufferArg(3, 16, ("CPU", "CPU:1"))) == "#3 of 16 on (CPU, CPU:1)"
     assert arg_text(UOp.range(3, 2, AxisType.UNROLL).arg) == "r2 UNROLL"
     assert arg_text(Ops.MAX) == "MAX"
+
+
+def test_a_size_of_a_shape_reads_as_an_expression() -> None:
+    size = UOp.variable("n", 1, 8)
+    bound = size.bind(3)
+    assert repr((size, size * 2 + 1, bound, 4)) == "(n, n*2+1, n=3, 4)"
+    assert str(bound) == "n=3" and f"{bound * 4} elements" == "(n=3)*4 elements"
+    # an index of a kernel and a number are nodes like all others
+    assert "RANGE" in str(UOp.range(4, 0) * 2) and repr(UOp.const(dtypes.weakint, 3))[:4] == "UOp("

@@ -9,7 +9,9 @@ here. So whoever changes the value has changed every view.
 from __future__ import annotations
 
 import itertools
+import math
 import weakref
+from dataclasses import dataclass
 from typing import ClassVar
 
 from weft.engine.live import LiveSet
@@ -23,6 +25,21 @@ _clock = itertools.count(1)
 def now() -> int:
     """A moment: later calls give greater numbers."""
     return next(_clock)
+
+
+@dataclass
+class Known:
+    """Where the value of an expression is; kept with its node.
+
+    It serves every graph that holds the expression, until somebody writes the expression down
+    anew: then only graphs older than `since`, so that timing a loop measures work and not memory
+    of it.
+    """
+
+    storage: UOp
+    found: int  # when the value was stored
+    is_state: bool  # what a write left behind, not what an expression means
+    since: float = math.inf
 
 
 class Cell:
@@ -40,6 +57,7 @@ class Cell:
         self.born = now()  # when the value was written down
         self.pure = pure
         self.value = value
+        _write_down(value)
         Cell.live.add(self)
 
     def __repr__(self) -> str:
@@ -89,6 +107,7 @@ class Cell:
         """A new value in the same storage, seen by every view."""
         self.pure = False
         self.value = value
+        _write_down(value)
         self.version += 1
         self.born = now()
 
@@ -107,9 +126,21 @@ class Cell:
         return None if storage is None or Cell.is_shared(storage) else storage
 
     @property
+    def is_part(self) -> bool:
+        """Whether its memory is a part of another's: no other cell can have that as its own."""
+        storage = self.storage
+        return storage is not None and held_with(storage).is_part
+
+    @property
     def is_realized(self) -> bool:
         """Whether the value is in its memory already, with no write pending."""
         node = self._value
         while node.op in (Ops.RESHAPE, Ops.SHRINK):
             node = node.src[0]
         return node.op is Ops.BUFFER
+
+
+def _write_down(value: UOp) -> None:
+    known = value.held
+    if type(known) is Known and not known.is_state:
+        known.since = known.found

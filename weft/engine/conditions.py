@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.errors import IndexingError
+from weft.schedule.index import as_index
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 from weft.uop.resolve import sym_infer
@@ -33,6 +34,12 @@ class Condition:
         """What it depends on."""
         parts = [part for part in (self.start, self.stop, self.size) if isinstance(part, UOp)]
         return list(dict.fromkeys(v for part in parts for v in part.variables()))
+
+    @property
+    def claims(self) -> tuple[UOp, ...]:
+        """What it says, as nodes."""
+        start, stop, size = (as_index(part) for part in (self.start, self.stop, self.size))
+        return (start >= 0, stop >= start, size >= stop)
 
     def holds(self, values: Mapping[Any, int]) -> bool:
         """Whether it does, given the variables by name."""

@@ -380,7 +380,13 @@ def _follow(storage: UOp, steps: list[UOp]) -> tuple[Strided, list[UOp]]:
 
 def is_stored_view(node: UOp) -> bool:
     """Whether it is a view of memory, with nothing to compute or transfer in between."""
-    return _view_chain(node)[0].op is Ops.BUFFER
+    return storage_viewed(node) is not None
+
+
+def storage_viewed(node: UOp) -> UOp | None:
+    """The memory that it is a view of, if it is one."""
+    found = _view_chain(node)[0]
+    return found if found.op is Ops.BUFFER else None
 
 
 def stored_part(node: UOp) -> Buffer | None:

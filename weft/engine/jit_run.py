@@ -528,10 +528,11 @@ class Recording:
         for stand_in in self.stand_ins.values():
             original, cell = stand_in.original, stand_in.cell
             if cell.version:
-                if cell.storage is stand_in.node or not cell.is_realized:
-                    original.version += cell.version
-                else:
+                is_elsewhere = cell.is_realized or self._is_constant(cell)
+                if is_elsewhere and cell.storage is not stand_in.node:
                     original.overwrite(self._original_of(cell.value))
+                else:
+                    original.version += cell.version
         for label, tensor in self.tensors:
             current = self.stand_ins.get(id(tensor._cell))
             if current is not None:

@@ -204,6 +204,7 @@ class StandIn:
         else:
             part = memory.view(window.size, memory.dtype, window.start * memory.dtype.itemsize)
             self.node = node_of(part)
+            held_with(self.node).is_part = True
             value = self.node
             if window.shape != value.shape:
                 value = value._mop(Ops.RESHAPE, window.shape)

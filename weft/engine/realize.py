@@ -24,20 +24,23 @@ from weft.engine import record
 from weft.engine.cell import Cell
 from weft.engine.check import Checks, active_checks, with_index_checks
 from weft.engine.host import is_same_storage, is_storage, is_stored_view
-from weft.engine.known import forget, forget_readers, remember, with_known
+from weft.engine.known import forget, forget_readers, remember, stored_along, with_known
 from weft.engine.programs import make_runners, runner_for
+from weft.engine.report import memory_text, say_launch, say_loaded, say_scheduled
 from weft.engine.schedule import (
     Memory,
     Prepared,
     Request,
     Step,
+    assuming_conditions,
     buffer_limit,
     default_device,
     prepare_schedule,
     row_room,
 )
 from weft.engine.storage import buffer_of
-from weft.helpers import GlobalCounters, colored, disable_gc, time_to_str
+from weft.errors import OutOfMemory
+from weft.helpers import GlobalCounters, disable_gc
 from weft.knobs import DEBUG
 from weft.schedule.pipeline import Item, make_schedule
 from weft.schedule.place import storage_of, written_state
@@ -64,6 +67,9 @@ def realize_cells(cells: Iterable[Cell], live: Iterable[Cell] = ()) -> None:
         while along := _pending_readers(sink, wanted, live):
             wanted += along
             sink = with_known(wanted)
+        if kept := stored_along(wanted, live):
+            wanted += kept
+            sink = with_known(wanted)
         values = [cell.value for cell in wanted]
         device = _working_device(values)
         started = time.perf_counter()
@@ -72,7 +78,7 @@ def realize_cells(cells: Iterable[Cell], live: Iterable[Cell] = ()) -> None:
             whole = sink if checks is None else with_index_checks(sink, checks)
             prepared, request, hit = prepare_schedule(whole, device)
         if DEBUG >= 1:
-            _say_scheduled(prepared, hit, time.perf_counter() - started)
+            say_scheduled(len(prepared.steps), hit, time.perf_counter() - started)
         twins = _states_before(values, sink) if prepared.overwritten else {}
         load_programs(prepared, checks)
         # an interrupt between a write and the note that it happened would write twice
@@ -145,7 +151,7 @@ def _settle(cell: Cell, value: UOp, node: UOp, result: UOp | None) -> None:
     stored = shaped(result, value.shape)
     for expression in (value, node):
         if expression.op not in (Ops.CONST, Ops.BUFFER) and expression is not stored:
-            remember(expression, stored, result, always=expression.op is Ops.AFTER)
+            remember(expression, stored, result, is_state=expression.op is Ops.AFTER)
     if cell.value is value:
         cell.value = stored
 
@@ -193,7 +199,7 @@ def _remember_states(sink: UOp, executed: set[UOp], twins: dict[UOp, list[UOp]])
         if node.op is Ops.AFTER and node not in passed and executed.issuperset(node.src[1:]):
             storage = storage_of(node)
             for state in (node, *twins.get(node, ())):
-                remember(state, shaped(storage, node.shape), storage, always=True)
+                remember(state, shaped(storage, node.shape), storage, is_state=True)
 
 
 def _forget_overwritten(prepared: Prepared, request: Request) -> None:
@@ -239,7 +245,11 @@ def _pending_readers(sink: UOp, wanted: list[Cell], live: Iterable[Cell]) -> lis
 def load_programs(prepared: Prepared, checks: Checks | None) -> None:
     """Every kernel of the schedule, compiled and loaded; only checks still need to see them."""
     waiting = [step for step in prepared.steps if step.runner is None and not step.is_transfer]
-    make_runners((step.kernel, step.device) for step in waiting if step.kernel is not None)
+    started = time.perf_counter()
+    with assuming_conditions(prepared.conditions):
+        make_runners((step.kernel, step.device) for step in waiting if step.kernel is not None)
+    if waiting and DEBUG >= 1:
+        say_loaded(len(waiting), time.perf_counter() - started)
     for step in waiting:
         assert step.kernel is not None
         step.runner = runner_for(step.kernel, step.device)
@@ -255,6 +265,26 @@ def execute(prepared: Prepared, request: Request, checks: Checks | None = None) 
     if recorder is not None:
         recorder.before_execute(prepared, request)
     nodes: dict[int, UOp] = dict(enumerate(request.inputs))
+    try:
+        buffers = _take_memory(prepared, nodes)
+    except OutOfMemory as error:
+        raise OutOfMemory(
+            f"{error}; {memory_text(prepared.steps, prepared.inputs, prepared.made)}"
+        ) from None
+    launches = [(step, arguments_of(step, buffers)) for step in prepared.steps]
+    with uninterrupted(bool(prepared.overwritten)):
+        for step, arguments in launches:
+            if checks is None:
+                launch(step, arguments, request.values)
+            else:
+                checks.run(step, arguments, request.values, launch)
+    if recorder is not None:
+        recorder.after_execute(nodes)
+    return [None if number is None else nodes[number] for number in prepared.results]
+
+
+def _take_memory(prepared: Prepared, nodes: dict[int, UOp]) -> dict[int, Buffer]:
+    """Memory for everything the steps read and write; `nodes` gets the BUFFERs of results."""
     arenas = {
         device: Buffer(device, size, dtypes.uint8).ensure_allocated()
         for device, size in prepared.arenas.items()
@@ -268,16 +298,7 @@ def execute(prepared: Prepared, request: Request, checks: Checks | None = None) 
         else:
             nodes[number] = UOp.new_buffer(memory.device, memory.size, memory.dtype)
             buffers[number] = buffer_of(nodes[number]).ensure_allocated()
-    launches = [(step, arguments_of(step, buffers)) for step in prepared.steps]
-    with uninterrupted(bool(prepared.overwritten)):
-        for step, arguments in launches:
-            if checks is None:
-                launch(step, arguments, request.values)
-            else:
-                checks.run(step, arguments, request.values, launch)
-    if recorder is not None:
-        recorder.after_execute(nodes)
-    return [None if number is None else nodes[number] for number in prepared.results]
+    return buffers
 
 
 def table_of(memory: Memory) -> Buffer:
@@ -327,14 +348,7 @@ def _account(name: str, step: Step, ops: int, mem: int, seconds: float | None) -
     if seconds is None or DEBUG < 2:
         return
     GlobalCounters.time_sum_s += seconds
-    rate = max(seconds, 1e-9)
-    where = f"  {step.origin[0].rsplit('/', 1)[-1]}:{step.origin[1]}" if step.origin else ""
-    print(
-        f"{colored('***', 'yellow')} {step.device:<6} {GlobalCounters.kernel_count:5d} "
-        f"{colored(f'{name:<32}', 'cyan')} {time_to_str(seconds, w=9)} "
-        f"{ops / rate * 1e-9:9.2f} GFLOPS {mem / rate * 1e-9:8.2f} GB/s "
-        f"{GlobalCounters.mem_used / 1e6:9.2f} MB{where}"
-    )
+    say_launch(name, step.runner is None, step.device, step.origin, ops, mem, seconds)
 
 
 @contextmanager
@@ -355,11 +369,6 @@ def uninterrupted(writes_in_place: bool) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
         if caught:
             signal.raise_signal(signal.SIGINT)
-
-
-def _say_scheduled(prepared: Prepared, hit: bool, seconds: float) -> None:
-    how = "cache hit" if hit else "scheduled"
-    print(f"{how}: {len(prepared.steps)} kernels in {seconds * 1e3:.2f} ms")
 
 
 def synchronize_all(devices: Iterable[str]) -> None:

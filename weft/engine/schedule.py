@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 import threading
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +22,7 @@ from weft.dtype import DType
 from weft.engine.conditions import Condition, conditions_of, narrow
 from weft.engine.memory import plan_memory
 from weft.engine.programs import Runner, clear_programs, code_knobs, too_many_programs
+from weft.engine.report import say_schedule
 from weft.errors import ArgumentError
 from weft.gradient import Identity
 from weft.knobs import (
@@ -36,6 +38,7 @@ from weft.schedule.pipeline import Schedule, make_schedule
 from weft.uop.args import BufferArg, VariableArg
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
+from weft.uop.prove import assuming
 from weft.uop.spec import tensor_spec, type_verify
 
 _CACHE_LIMIT = 4096
@@ -171,7 +174,8 @@ def prepare_schedule(sink: UOp, device: str) -> tuple[Prepared, Request, bool]:
             condition.check(request.values)
         canonical = narrow(canonical, conditions, request.values)
         first = -len(request.inputs) - 1
-        schedule = make_schedule(canonical, first, device, buffer_limit, row_room)
+        with assuming_conditions(conditions):
+            schedule = make_schedule(canonical, first, device, buffer_limit, row_room)
         prepared = _prepare(schedule, len(request.inputs))
         prepared.conditions = conditions
         if SCACHE.value:
@@ -180,6 +184,13 @@ def prepare_schedule(sink: UOp, device: str) -> tuple[Prepared, Request, bool]:
                     _prepared.pop(key, None)
             _prepared[request.key] = prepared
     return prepared, request, False
+
+
+def assuming_conditions(conditions: tuple[Condition, ...]) -> AbstractContextManager[None]:
+    """What is proven of kernels inside, is proven where these hold: they are asked before a run."""
+    if SPEC < 2 or not conditions:
+        return nullcontext()
+    return assuming(tuple([claim for condition in conditions for claim in condition.claims]))
 
 
 def buffer_limit(device: Any) -> int:
@@ -251,16 +262,8 @@ def _prepare(schedule: Schedule, inputs: int) -> Prepared:
     ]
     overwritten = [number_of(m) for m in schedule.overwritten if -inputs <= m.arg.number <= -1]
     if DEBUG >= 3:
-        _show(schedule)
+        say_schedule(schedule.items)
     return Prepared(inputs, memories, steps, results, overwritten, schedule.executed, arenas)
-
-
-def _show(schedule: Schedule) -> None:
-    print(f"schedule of {len(schedule.items)} steps")
-    for i, item in enumerate(schedule.items):
-        name = "copy" if item.kernel is None else item.kernel.arg.name
-        where = f"  {item.origin[0]}:{item.origin[1]}" if item.origin else ""
-        print(f"  {i:4d} {name:<30} {len(item.arguments):3d} buffers on {item.device}{where}")
 
 
 def clear_schedules() -> None:

@@ -20,13 +20,14 @@ from weft.uop.opset import Ops
 class Held:
     """What is kept with a BUFFER: its memory, its cells, and the expressions found in it."""
 
-    __slots__ = ("buffer", "cells", "expressions", "is_shared")
+    __slots__ = ("buffer", "cells", "expressions", "is_part", "is_shared")
 
     def __init__(self) -> None:
         self.buffer: Buffer | None = None
         self.cells: list[weakref.ref[Any]] = []
         self.expressions: list[weakref.ref[UOp]] = []
         self.is_shared = False  # it stands for the memory of several cells
+        self.is_part = False  # it stands for a part of the memory of another BUFFER
 
 
 def held_with(node: UOp) -> Held:

@@ -47,7 +47,8 @@ class StorageMixin(ValuesMixin):
         source = self._assignable(x)
         if cell.own_storage is None and self._covers_storage:
             # nothing is in memory of its own yet: the storage simply starts with the new value
-            cell.overwrite(source.reshape(cell.value.shape).contiguous().uop)
+            new = source.reshape(cell.value.shape).contiguous()
+            cell.overwrite((new.clone() if new._cell.is_part else new).uop)
             return self
         self._refuse_shared_elements()
         state = cell.value if cell.own_storage is not None else self._allocated(source)

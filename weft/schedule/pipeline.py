@@ -7,8 +7,8 @@ The one invariant: the passes depend on structure only, so equal graphs have equ
 `SPEC=2` verifies the graph after each rewrite, and that every access of every kernel is inside its
 memory.
 
-    prepare -> separate states -> survey -> decide -> build -> stage rows -> limit -> merge
-    -> order -> number parameters
+    prepare -> separate states -> survey -> decide -> build -> stage rows -> stage panels
+    -> limit -> merge -> order -> number parameters
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from weft.schedule.order import CycleError, all_dependencies, order_kernels
 from weft.schedule.parameters import Argument, number_parameters
 from weft.schedule.place import is_whole_storage, storage_of
 from weft.schedule.prepare import PrepareContext, prepare
+from weft.schedule.stage_panels import stage_panels
 from weft.schedule.stage_rows import Room, no_room, stage_rows
 from weft.schedule.survey import Survey, max_elements
 from weft.uop.args import BufferArg
@@ -130,6 +131,7 @@ def _attempt(
         arg = BufferArg(number, max_elements(node.shape), draft.device)
         homes[node] = UOp(Ops.BUFFER, node.dtype, (), arg)
     kernels = stage_rows(_build_all(plan, homes), homes, must_store, room)
+    kernels = stage_panels(kernels, homes, must_store, room)
     wide = cut_wide_kernels(kernels, plan, limit)
     if wide is not None:
         return wide
@@ -207,6 +209,23 @@ def _build_all(plan: Plan, homes: dict[UOp, UOp]) -> list[Built]:
     return kernels
 
 
+def _origin_of(root: UOp) -> tuple[str, int] | None:
+    """The user's line that made what a kernel writes, or of what that is made from: writes and
+    what rewrites put together have no line of their own."""
+    near: dict[UOp, None] = {root: None}
+    queue = [root]
+    for node in queue:
+        if node.origin is not None:
+            return node.origin
+        # what is written says more than where to
+        sources = (*node.src[1:], *node.src[:1]) if node.op is Ops.STORE else node.src
+        for source in sources:
+            if source not in near:
+                near[source] = None
+                queue.append(source)
+    return None
+
+
 def _finish(wanted: list[UOp], ordered: list[Built], homes: dict[UOp, UOp]) -> Schedule:
     schedule = Schedule()
     for kernel in ordered:
@@ -215,7 +234,7 @@ def _finish(wanted: list[UOp], ordered: list[Built], homes: dict[UOp, UOp]) -> S
             ast, arguments = number_parameters(kernel.stores)
             if SPEC >= 2:
                 verify_pass(ast, kernel_spec, "schedule", partial(number_parameters, kernel.stores))
-            schedule.items.append(Item(ast, arguments, device, root.origin))
+            schedule.items.append(Item(ast, arguments, device, _origin_of(root)))
         else:
             source = _plain(root.src[0])
             memory = storage_of(source) if _is_state(source) else homes[source]
@@ -223,7 +242,7 @@ def _finish(wanted: list[UOp], ordered: list[Built], homes: dict[UOp, UOp]) -> S
                 Argument(homes[root], 0, homes[root].arg.size),
                 Argument(memory, 0, memory.arg.size),
             )
-            schedule.items.append(Item(None, pair, device, root.origin))
+            schedule.items.append(Item(None, pair, device, _origin_of(root)))
     for value in wanted:
         if _is_state(value):
             schedule.results.append(storage_of(value))

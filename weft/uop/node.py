@@ -203,6 +203,9 @@ class UOp(ReduceMixin, RearrangeMixin, TrigonometryMixin):
         return low
 
     def __repr__(self) -> str:
+        if self._is_size():
+            text = self.render()
+            return text[1:-1] if self.op is Ops.BIND else text
         return f"UOp({self.op}, {self.dtype}, arg={self.arg!r}, {len(self.src)} src)"
 
     # ------------------------------------------------------------ rebuilding
@@ -505,12 +508,12 @@ class UOp(ReduceMixin, RearrangeMixin, TrigonometryMixin):
         """Fold over ranges of a kernel."""
         return UOp(Ops.REDUCE, self.dtype, (self, *ranges), op)
 
-    def gep(self, lanes: int | tuple[int, ...]) -> UOp:
-        """Lanes of a vector."""
+    def gep(self, lanes: int | tuple[int, ...], more: UOp | None = None) -> UOp:
+        """Lanes of a vector, or of two: those of `more` are counted on from this one's."""
         lanes = (lanes,) if isinstance(lanes, int) else lanes
         scalar = self.dtype.scalar()
         dtype = scalar if len(lanes) == 1 else scalar.vec(len(lanes))
-        return UOp(Ops.GEP, dtype, (self,), lanes)
+        return UOp(Ops.GEP, dtype, (self,) if more is None else (self, more), lanes)
 
     def broadcast(self, count: int) -> UOp:
         """The scalar in every lane of a vector."""
@@ -566,7 +569,16 @@ class UOp(ReduceMixin, RearrangeMixin, TrigonometryMixin):
         return _printer[0](self) if _printer else repr(self)
 
     def __str__(self) -> str:
-        return _printer[1](self) if len(_printer) > 1 else repr(self)
+        if len(_printer) < 2 or self._is_size():
+            return repr(self)
+        return _printer[1](self)
+
+    def _is_size(self) -> bool:
+        """Whether this is what shapes are made of: numbers and variables. It reads as one."""
+        if self.dtype is not dtypes.weakint or self.op is Ops.CONST or not _printer:
+            return False
+        leaves = (Ops.VARIABLE, Ops.CONST)
+        return all(n.op in leaves or (n.src and n.op is not Ops.RANGE) for n in self.toposort())
 
 
 _simplifier: list[Callable[[UOp], UOp]] = []

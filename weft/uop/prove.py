@@ -10,6 +10,8 @@ refute is passed, and listed in `unproven`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -64,6 +66,20 @@ def clear_proofs() -> None:
     unproven.clear()
 
 
+# what is asked of the values of variables before a kernel runs
+_premises: ContextVar[tuple[UOp, ...]] = ContextVar("premises", default=())
+
+
+@contextmanager
+def assuming(premises: tuple[UOp, ...]) -> Iterator[None]:
+    """Inside, these conditions on variables are taken to hold: a kernel runs only where they do."""
+    token = _premises.set(premises)
+    try:
+        yield
+    finally:
+        _premises.reset(token)
+
+
 def _violation(access: Access, encoder: Encoder) -> tuple[Question, int] | None:
     """Values for which the access is outside its memory, and the element it would touch."""
     index = encoder.encode(access.index)
@@ -105,8 +121,9 @@ def _verify(access: Access, encoder: Encoder, name: str, pass_name: str | None) 
         return
     if not access.is_inside_by_bounds():
         found = _violation(replace(access, holds=()), encoder)
-        if found is not None and access.holds:
-            found = _violation(access, encoder)
+        holds = (*access.holds, *_premises.get())
+        if found is not None and holds:
+            found = _violation(replace(access, holds=holds), encoder)
             if found is None:
                 # true only where it stands: not remembered
                 return
@@ -216,7 +233,7 @@ def bound_registers(uops: Sequence[UOp]) -> dict[UOp, UOp]:
         elif node.op is Ops.LOAD and node.src[0] in intervals and node.src[1].op is Ops.END:
             known = intervals[node.src[0]]
             if known is not None:
-                name = f"acc{node.src[0].arg}"
+                name = f"register {node.src[0].arg}"
                 found[node] = UOp.variable(name, int(known[0]), int(known[1]), node.dtype)
     return found
 

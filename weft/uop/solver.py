@@ -51,6 +51,7 @@ class Encoder:
         self.lanes: dict[UOp, list[Any]] = {}
         self.facts: dict[UOp, list[Any]] = {}  # what is known of a leaf
         self.free: dict[UOp, list[Any]] = {}  # leaves, for the values of a counterexample
+        self.variables: dict[str, list[Any]] = {}
         self.vague: set[UOp] = set()  # leaves that stand for arithmetic on ints: not really free
 
     def encode(self, node: UOp) -> list[Any]:
@@ -86,7 +87,7 @@ class Encoder:
         if op is Ops.VECTORIZE:
             return [self.lanes[s][0] for s in node.src]
         if op is Ops.GEP:
-            source = self.lanes[node.src[0]]
+            source = [lane for s in node.src for lane in self.lanes[s]]
             return [source[lane] for lane in node.arg]
         if op is Ops.BIND:
             return self.lanes[node.src[0]]
@@ -113,11 +114,17 @@ class Encoder:
         return terms
 
     def _new_leaf(self, node: UOp) -> list[Any]:
+        if node.op is Ops.VARIABLE and node.arg.name in self.variables:
+            # of whatever dtype, it is one value
+            self.free[node] = self.variables[node.arg.name]
+            return self.free[node]
         make = z3().Bool if node.dtype.kind == "bool" else z3().Int
         count = node.dtype.count
         label = f"{_leaf_name(node)} #{len(self.free)}"
         terms = [make(label if count == 1 else f"{label}.{lane}") for lane in range(count)]
         self.free[node] = terms
+        if node.op is Ops.VARIABLE:
+            self.variables[node.arg.name] = terms
         return terms
 
 
