@@ -68,6 +68,7 @@ renderer.*
 codegen.opt.*
 codegen.decompose.*
 codegen.*
+contracts
 device
 runtime.*
 engine.*
@@ -77,6 +78,7 @@ mixin.indexing
 mixin.stats
 mixin.activation
 mixin.linalg
+mixin.winograd
 mixin.conv
 mixin.sort
 mixin.rand

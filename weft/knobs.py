@@ -283,6 +283,10 @@ DEBUG = ContextVar(
     "1 devices, 2 kernels, 3 schedule, 4 source, 5 IR, 6 optimisation, 7 assembly",
 )
 BEAM = ContextVar("BEAM", 0, "width of the search for kernel optimisations; 0: heuristic only")
+BEAM_TIMEOUT = ContextVar("BEAM_TIMEOUT", 10.0, "seconds that BEAM may search for one kernel")
+BEAM_TRIAL = ContextVar(
+    "BEAM_TRIAL", 5.0, "seconds that one candidate of BEAM may take to compile and run"
+)
 NOOPT = ContextVar("NOOPT", 0, "1: switch kernel optimisation off")
 JIT = ContextVar("JIT", 1, "0: TinyJit just calls; 1: capture and replay; 2: replay without graphs")
 JIT_CHECK = ContextVar("JIT_CHECK", 0, "1: compare every replay with plain execution")

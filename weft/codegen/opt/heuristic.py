@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from weft.codegen.opt.actions import apply_opt, can_merge
 from weft.codegen.opt.axes import closed_axes, size_of
+from weft.codegen.opt.chosen import chosen_kernel
 from weft.codegen.opt.gpu import optimise_groups
 from weft.codegen.opt.opt import Opt, OptError, OptOps
 from weft.codegen.opt.stage import SCRATCH_BYTES
@@ -33,8 +34,10 @@ from weft.codegen.opt.survey import (
     volume,
 )
 from weft.codegen.opt.tile import (
+    EXPANDED_OPS,
     LATENCY,
     LEAST_REUSE,
+    MOST_SUMS,
     PACKED_REUSE,
     Tile,
     best_tile,
@@ -60,6 +63,8 @@ WRITTEN_OUT = 16
 BLOCK = 512
 # a panel larger than this is packed even if its rows are read in order: its lines alias in cache
 PACK_BYTES = 64 << 10
+# values that one axis chooses between, and several together, for all of them to be written out
+MOST_CHOICES, MOST_COPIES = 8, 64
 # elements in a row that a transposition reads and writes at a time
 TURN_READ, TURN_WRITE = 128, 16
 COSTLY_OPS = frozenset(op for op, weight in WEIGHTS.items() if weight >= 8)
@@ -79,6 +84,8 @@ class Plan:
 
 def optimise(ast: UOp, target: Target) -> UOp:
     """The kernel, optimised for the target. One without vectors is there to be plain."""
+    if (chosen := chosen_kernel(ast, target)) is not None:
+        return chosen
     if target.has_local:
         return optimise_groups(merged := merge_axes(ast), nests(merged), target)
     if not target.vector_bytes:
@@ -90,7 +97,7 @@ def optimise(ast: UOp, target: Target) -> UOp:
     for part in parts:
         # each by itself: the time must not grow with the square of their number
         nest = ast.replace(src=tuple(part), arg=replace(ast.arg, applied=()))
-        nest = keep_rows(merge_axes(nest), target)
+        nest = keep_rows(write_choices(merge_axes(nest), target), target)
         nest = _optimise_nest(nest, target, threads)
         stores.extend(nest.src)
         applied.extend(nest.arg.applied)
@@ -164,6 +171,32 @@ def keep_rows(ast: UOp, target: Target) -> UOp:
     return ast
 
 
+def write_choices(ast: UOp, target: Target) -> UOp:
+    """Short axes that choose between values to store, written out: each copy computes its own.
+
+    STORE(p[r, t], where(r < 1, x[t] + y[t], x[t] - y[t]), r: 2, t)
+    -> STORE(p[r, t], ..., r: 2 UPCAST, t): p[0, t] = x[t] + y[t] and p[1, t] = x[t] - y[t]
+    """
+    order = ast.toposort()
+    closers = [u for u in order if u.op in (Ops.STORE, Ops.STAGE)]
+    outputs = {axis: closer for closer in closers for axis in closed_axes(closer)}
+    chosen: dict[UOp, None] = {}
+    for node in order:
+        if node.op is Ops.WHERE and node.src[0].op is Ops.CMPLT:
+            axis, bound = node.src[0].src
+            if axis in outputs and bound.op is Ops.CONST and node.dtype not in dtypes.weaks:
+                chosen.setdefault(axis)
+    copies = dict.fromkeys(outputs.values(), 1)
+    for axis in chosen:
+        if axis.arg.kind is not AxisType.LOOP or axis.src[0].op is not Ops.CONST:
+            continue
+        closer, size = outputs[axis], size_of(axis)
+        if size <= MOST_CHOICES and copies[closer] * size <= MOST_COPIES:
+            copies[closer] *= size
+            ast = _try(ast, Opt(OptOps.UPCAST, axis.arg.number, 0), target)
+    return ast
+
+
 def _try(ast: UOp, opt: Opt, target: Target) -> UOp:
     """A refused action leaves the kernel as it is."""
     try:
@@ -198,7 +231,7 @@ def choose_tiles(nest: Nest, target: Target) -> dict[Body, Tile]:
 
 
 def _gives_lanes(nest: Nest, axis: UOp) -> bool:
-    if extent(axis) < 4 or axis in nest.pinned:
+    if extent(axis) < 4 or axis in nest.pinned or axis.arg.kind is not AxisType.LOOP:
         return False
     for body in nest.bodies:
         for item in body.items:
@@ -401,9 +434,25 @@ def _plan_reduction(plan: Plan, body: Body, choice: Choice, sums: int) -> None:
             number, rounds = loops[place]
             plan.add(OptOps.UNROLL, number, unroll)
             loops[place] = ((*number, 0), rounds // unroll)
+        _write_out_short(plan, body, axis, unroll * outer_copies * len(body.closers))
     rounded = body.closers[0].dtype in dtypes.floats and body.closers[0].arg is Ops.ADD
     if rounded and outer_copies <= 4:
         _plan_blocks(plan, [loop for loop in loops if loop[1] > 1])
+
+
+def _write_out_short(plan: Plan, body: Body, vector: UOp, sums: int) -> None:
+    """The shortest inner axes beside the lanes: what depends on the axes around is computed once
+    for all of their steps, and what depends on them alone (a shift) becomes a number."""
+    copies = 1
+    for axis in reversed(body.own):
+        if axis is vector:
+            continue
+        copies *= extent(axis)
+        if axis.src[0].op is not Ops.CONST or copies * sums > MOST_SUMS:
+            return
+        if copies * body.weight() > EXPANDED_OPS:
+            return
+        plan.add(OptOps.UNROLL, axis.arg.number, 0)
 
 
 def _plan_blocks(plan: Plan, loops: list[tuple[tuple[int, ...], int]]) -> None:
@@ -423,7 +472,7 @@ def _unroll_count(body: Body, choice: Choice, rounds: int, outer_copies: int) ->
     weight = body.weight()
     wanted = 4 if weight <= 12 else 2 if weight <= 60 else 1
     wanted = max(choice.copies.get(choice.vector, 1) if choice.vector is not None else 1, wanted)
-    while wanted > 1 and (wanted > rounds or wanted * outer_copies * len(body.closers) > 16):
+    while wanted > 1 and (wanted > rounds or wanted * outer_copies * len(body.closers) > MOST_SUMS):
         wanted //= 2
     return max(wanted, 1)
 
