@@ -6,7 +6,7 @@ In: a list of shapes: those of row M21, then strided, grouped, depthwise, dilate
 Out: a line per shape and direction: best time of each side and PyTorch's / weft's (above 1: weft
 is faster), and the error against float64. weft runs under TinyJit. PyTorch is told to keep its
 memory, as weft does: otherwise every large result costs it fresh pages. `--table`: mean and
-standard deviation of 30 runs of the first four shapes.
+standard deviation of 30 runs of the first four shapes, plain and by Winograd.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+
+from bench.winograd import time_table
 
 # seconds until the threads of whoever ran before have gone to sleep
 SETTLING = 0.02
@@ -152,33 +154,6 @@ def compare(shape: Shape, backward: bool, rounds: int) -> tuple[str, float]:
     ), ratio
 
 
-def table() -> None:
-    """Mean and standard deviation of 30 runs, in a table for a page."""
-    import numpy as np
-
-    from weft import Tensor, TinyJit
-
-    print("| batch, in, out, side, window | mean ms | standard deviation |")
-    print("| --- | --- | --- |")
-    for shape in SHAPES[:4]:
-        rng = np.random.default_rng(0)
-        sizes = (shape.batch, shape.inner, shape.side, shape.side)
-        x = Tensor(rng.standard_normal(sizes, np.float32)).realize()
-        w = Tensor(rng.standard_normal(shape.weight, np.float32)).realize()
-        options = shape.conv
-        step = TinyJit(lambda x, w, options=options: x.conv2d(w, **options).realize())
-        for _ in range(5):
-            step(x, w)
-        times = []
-        for _ in range(TABLE_RUNS):
-            started = time.perf_counter()
-            step(x, w)
-            times.append((time.perf_counter() - started) * 1e3)
-        mean, deviation = float(np.mean(times)), float(np.std(times))
-        what = f"{shape.batch}, {shape.inner}, {shape.outer}, {shape.side}, {shape.kernel}"
-        print(f"| {what} | {mean:.3f} | {100 * deviation / mean:.1f} % |", flush=True)
-
-
 def _error(found: Any, exact: Any) -> float:
     import numpy as np
 
@@ -195,7 +170,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--table", action="store_true", help="mean and deviation of 30 runs")
     asked = parser.parse_args(arguments)
     if asked.table:
-        table()
+        time_table(TABLE_RUNS)
         return
     import numpy as np
 

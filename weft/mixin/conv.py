@@ -3,17 +3,19 @@
 In: tensors of shape (batch, channels, *space). Out: conv2d, conv_transpose2d, pools.
 Sits above the engine, one of the Tensor families.
 Invariant: a convolution is windows (pure movement) times weights, summed; no im2col is stored.
+Where windows of three take less time by Winograd's way, they are summed by that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any, Self
 
 from weft.dtype import DType, dtypes, least_upper_dtype
 from weft.errors import ArgumentError, ShapeError
 from weft.helpers import ceildiv, prod
-from weft.mixin import check
+from weft.mixin import check, winograd
 from weft.mixin.linalg import LinalgMixin
 from weft.mixin.movement import is_int
 from weft.uop.node import UOp
@@ -23,6 +25,8 @@ Sizes = int | Sequence[int]
 NO_LEAST = -(1 << 62)
 # windows along an axis that an element may be in for their gradient to be one expression
 MOST_OVERLAPPING = 8
+# remainders of steps that are convolutions of their own
+MOST_APART = 9
 
 
 def per_axis(value: Sizes, rank: int, name: str, least: int = 0) -> tuple[int, ...]:
@@ -56,19 +60,20 @@ def _turned(weight: Any, groups: int, parts: Sequence[int], taps: Sequence[int])
 def _correlation_gradient(
     gradient: UOp, node: UOp, static: tuple[Any, ...]
 ) -> tuple[UOp | None, ...]:
-    """To the padded input the transposed convolution of the gradient, to the weights the gradient
-    times the windows, summed over batch and space: both reductions with the reuse of a matmul."""
-    tensor, groups, steps, gaps = static
+    """To the input the transposed convolution of the gradient, to the weights the gradient times
+    the windows, summed over batch and space: both reductions with the reuse of a matmul."""
+    tensor, groups, steps, gaps, pads = static
     above = tensor._from_uop(gradient)
     below, weight = tensor._from_uop(node.src[1]), tensor._from_uop(node.src[2])
     kernel = weight.shape[2:]
     rank = len(kernel)
+    padded = below._pad_space(pads)
     extra = [
         0 if step == 1 else (size - gap * (width - 1) - 1) % step
-        for size, step, gap, width in zip(below.shape[2:], steps, gaps, kernel, strict=True)
+        for size, step, gap, width in zip(padded.shape[2:], steps, gaps, kernel, strict=True)
     ]
-    to_below = above._scattered(weight.cast(above.dtype), groups, steps, gaps, extra)
-    windows = below.cast(above.dtype)._pooled(kernel, steps, gaps)
+    to_below = above._scattered(weight.cast(above.dtype), groups, steps, gaps, extra, pads)
+    windows = padded.cast(above.dtype)._pooled(kernel, steps, gaps)
     batch, space = windows.shape[0], windows.shape[2 : 2 + rank]
     inner, outer = weight.shape[1], weight.shape[0] // groups
     left = above.reshape((batch, groups, outer, 1, *space, *[1] * rank))
@@ -92,11 +97,11 @@ def _windows_gradient(gradient: UOp, node: UOp, static: tuple[Any, ...]) -> tupl
         total = total._overlapped(kept + axis, kept + rank, steps[axis], gaps[axis])
         # its remainders wait behind the last axis
         total = total.permute([i for i in range(total.ndim) if i != kept + rank] + [kept + rank])
-    if any(step > 1 for step in steps):
-        # the remainders take turns in memory: that is a copy of its own
-        total = total.contiguous()
     order = [i for axis in range(rank) for i in (kept + axis, kept + rank + axis)]
     total = total.permute([*range(kept), *order])
+    if any(step > 1 for step in steps):
+        # the remainders take turns in memory: as axes of their own they are written side by side
+        total = total.contiguous()
     whole = [total.shape[i] * total.shape[i + 1] for i in range(kept, kept + 2 * rank, 2)]
     total = total.reshape((*below[:kept], *whole))
     ends = [(0, size - n) for size, n in zip(below[kept:], whole, strict=True)]
@@ -139,10 +144,10 @@ class ConvMixin(LinalgMixin):
         [[[[4.0, 4.0], [4.0, 4.0]]]]
         """
         rank = self._check_conv(weight, bias, groups, "conv2d")
-        padded = self._pad_space(self._padding_of(padding, rank))
+        pads = self._padding_of(padding, rank)
         steps = per_axis(stride, rank, "stride", 1)
         gaps = per_axis(dilation, rank, "dilation", 1)
-        total = padded._correlated(weight, groups, steps, gaps, dtype)
+        total = self._correlated(weight, groups, steps, gaps, pads, dtype)
         return total if bias is None else total + bias.reshape((1, -1, *[1] * rank))
 
     def _correlated(
@@ -151,12 +156,23 @@ class ConvMixin(LinalgMixin):
         groups: int,
         steps: Sequence[int],
         gaps: Sequence[int],
+        pads: Sequence[tuple[int, int]],
         dtype: DType | None = None,
     ) -> Self:
-        """The windows of a padded input times the weights, summed."""
+        """The windows of the input with zeros around it times the weights, summed."""
+        padded = self._pad_space(pads)
+        result = least_upper_dtype(self.dtype, weight.dtype)
+        static = (type(self), groups, tuple(steps), tuple(gaps), tuple(pads))
+        tiles = winograd.tiles_for(padded, weight, groups, steps, gaps) if dtype is None else None
+        if tiles is not None:
+            # halves are too short for its sums
+            wide = least_upper_dtype(result, dtypes.float32)
+            fast = winograd.correlate(padded.cast(wide), weight.cast(wide), groups, tiles)
+            found: Self = fast.cast(result)
+            return found._with_rule("conv", (self, weight), _correlation_gradient, static)
         kernel = weight.shape[2:]
         rank = len(kernel)
-        windows = self._windows(kernel, steps, gaps)
+        windows = padded._windows(kernel, steps, gaps)
         batch, space = windows.shape[0], windows.shape[2 : 2 + rank]
         inner, outer = weight.shape[1], weight.shape[0] // groups
         # batch, group, out channel, *space, in channel, *kernel
@@ -165,15 +181,13 @@ class ConvMixin(LinalgMixin):
         right = weight.reshape((1, groups, outer, *[1] * rank, inner, *kernel))
         if dtype is not None:
             left, right = left.cast(dtype), right.cast(dtype)
-        result = least_upper_dtype(self.dtype, weight.dtype)
         summed = tuple(range(3 + rank, 4 + 2 * rank))
         total = (left * right).sum(summed, dtype=dtype)
         total = total if dtype is not None else total.cast(result)
         total = total.reshape((batch, groups * outer, *space))
-        if not all(step == 1 or is_int(n) for step, n in zip(steps, self.shape[2:], strict=True)):
+        if not all(step == 1 or is_int(n) for step, n in zip(steps, padded.shape[2:], strict=True)):
             # how much of such an axis no window reaches is not a number
             return total
-        static = (type(self), groups, tuple(steps), tuple(gaps))
         return total._with_rule("conv", (self, weight), _correlation_gradient, static)
 
     def _check_conv(self, weight: Any, bias: Any, groups: int, name: str) -> int:
@@ -219,8 +233,8 @@ class ConvMixin(LinalgMixin):
         steps = per_axis(stride, rank, "stride", 1)
         gaps = per_axis(dilation, rank, "dilation", 1)
         extra = per_axis(output_padding, rank, "output_padding")
-        pairs = [(-before, -after) for before, after in self._padding_of(padding, rank)]
-        total = self._scattered(weight, groups, steps, gaps, extra)._pad_space(pairs)
+        cut = self._padding_of(padding, rank)
+        total = self._scattered(weight, groups, steps, gaps, extra, cut)
         return total if bias is None else total + bias.reshape((1, -1, *[1] * rank))
 
     def _scattered(
@@ -230,15 +244,19 @@ class ConvMixin(LinalgMixin):
         steps: Sequence[int],
         gaps: Sequence[int],
         extra: Sequence[int],
+        cut: Sequence[tuple[int, int]],
     ) -> Self:
         """The transpose of `_correlated`: each element adds its multiple of the weights.
 
-        Weights are (in, out / groups, *kernel); `extra` zeros follow at the end of each axis.
+        Weights are (in, out / groups, *kernel); `extra` zeros follow at the end of each axis. What
+        is `cut` off before and after is not computed where elements stand one apart.
         Along an axis with step s, the places with remainder r meet every s-th weight from the r-th
         on: s plain convolutions with fewer weights, as channels of one. So nothing is multiplied
         with the zeros between elements.
         """
         rank = len(steps)
+        if self._is_uneven(weight, steps, gaps):
+            return self._scattered_apart(weight, groups, steps, gaps, extra, cut)
         source, pairs, taps = self, [], []
         apart = list(steps)
         for axis, (gap, width, more) in enumerate(zip(gaps, weight.shape[2:], extra, strict=True)):
@@ -248,11 +266,12 @@ class ConvMixin(LinalgMixin):
                 apart[axis] = 1
             taps.append(ceildiv(width, apart[axis]))
             reach = gap * (width - 1) + 1 + more
-            pairs.append(((taps[axis] - 1) * gap, ceildiv(reach, apart[axis]) - 1))
+            before, after = cut[axis] if apart[axis] == 1 else (0, 0)
+            pairs.append(((taps[axis] - 1) * gap - before, ceildiv(reach, apart[axis]) - 1 - after))
         parts = [min(step, width) for step, width in zip(apart, weight.shape[2:], strict=True)]
         turned = _turned(weight, groups, parts, taps)
         dilation = [gap if step == 1 else 1 for gap, step in zip(gaps, apart, strict=True)]
-        sums = source._pad_space(pairs)._correlated(turned, groups, [1] * rank, dilation)
+        sums = source._correlated(turned, groups, [1] * rank, dilation, pairs)
         if all(step == 1 for step in apart):
             return sums
         batch, rounds = sums.shape[0], sums.shape[2:]
@@ -263,12 +282,69 @@ class ConvMixin(LinalgMixin):
         whole = [n * step for n, step in zip(rounds, apart, strict=True)]
         sums = sums.reshape((batch, groups * weight.shape[1], *whole))
         ends = [
-            (0, (n - 1) * step + gap * (width - 1) + 1 + more)
-            for n, step, gap, width, more in zip(
-                source.shape[2:], apart, gaps, weight.shape[2:], extra, strict=True
+            (0, n) if step == 1 else (0, (m - 1) * step + gap * (width - 1) + 1 + more)
+            for n, m, step, gap, width, more in zip(
+                whole, source.shape[2:], apart, gaps, weight.shape[2:], extra, strict=True
             )
         ]
-        return sums.shrink([None, None, *ends])
+        pads = [
+            (0, 0) if step == 1 else (-before, -after)
+            for step, (before, after) in zip(apart, cut, strict=True)
+        ]
+        return sums.shrink([None, None, *ends])._pad_space(pads)
+
+    def _is_uneven(self, weight: Any, steps: Sequence[int], gaps: Sequence[int]) -> bool:
+        """Whether remainders have different numbers of weights, which zeros would make equal."""
+        kernel = weight.shape[2:]
+        if not all(is_int(n) for n in self.shape[2:]) or prod(steps) > MOST_APART:
+            return False
+        if any(gap > 1 and step > 1 for gap, step in zip(gaps, steps, strict=True)):
+            return False
+        return any(width > step and width % step for width, step in zip(kernel, steps, strict=True))
+
+    def _scattered_apart(
+        self,
+        weight: Any,
+        groups: int,
+        steps: Sequence[int],
+        gaps: Sequence[int],
+        extra: Sequence[int],
+        cut: Sequence[tuple[int, int]],
+    ) -> Self:
+        """`_scattered` with a convolution of its own for each remainder, of its weights alone."""
+        kernel = weight.shape[2:]
+        rank = len(steps)
+        sizes, rounds = [], []
+        for m, step, gap, width, more, (before, after) in zip(
+            self.shape[2:], steps, gaps, kernel, extra, cut, strict=True
+        ):
+            sizes.append((m - 1) * step + gap * (width - 1) + 1 + more - before - after)
+            rounds.append(ceildiv(sizes[-1], step))
+        pieces: list[Self] = []
+        for places in product(*[range(step) for step in steps]):
+            pads, part, taps = [], weight, []
+            for axis, (place, step, gap) in enumerate(zip(places, steps, gaps, strict=True)):
+                first, remainder = divmod(place + cut[axis][0], step)
+                part = part[(*[slice(None)] * (2 + axis), slice(remainder, None, step))]
+                taps.append(part.shape[2 + axis])
+                m = self.shape[2 + axis]
+                pads.append((gap * (taps[-1] - 1) - first, first + rounds[axis] - m))
+            turned = _turned(part, groups, [1] * rank, taps)
+            pieces.append(self._correlated(turned, groups, [1] * rank, gaps, pads))
+        # the last axis first: remainders stand behind what they are remainders of
+        for axis in reversed(range(rank)):
+            step = steps[axis]
+            if step > 1:
+                rows = [pieces[i : i + step] for i in range(0, len(pieces), step)]
+                pieces = [row[0].stack(*row[1:], dim=3 + axis) for row in rows]
+        total = pieces[0].reshape(
+            (
+                self.shape[0],
+                groups * weight.shape[1],
+                *[n * step for n, step in zip(rounds, steps, strict=True)],
+            )
+        )
+        return total.shrink([None, None, *[(0, n) for n in sizes]])
 
     def _spread(self, axis: int, step: int) -> Self:
         """Zeros between the elements of an axis, so that they stand `step` apart."""

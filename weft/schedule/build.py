@@ -139,7 +139,7 @@ class Builder:
         if op is Ops.CAT:
             return [
                 (s, (*index[: node.arg], p, *index[node.arg + 1 :]), both(valid, inside))
-                for s, p, inside in cat_pieces(node, index)
+                for s, p, inside in cat_pieces(node, index, self.plan.choices)
             ]
         if op is Ops.GATHER:
             return self._gather_needs(node, index, valid)
@@ -192,7 +192,7 @@ class Builder:
         position = index[node.arg]
         stop: Any = 0
         stops: list[Any] = []
-        for source, _, _ in cat_pieces(node, index):
+        for source, _, _ in cat_pieces(node, index, self.plan.choices):
             stop = stop + source.shape[node.arg]
             stops.append(stop)
         # a balanced tree of choices, not a chain

@@ -51,6 +51,8 @@ PARALLEL_ROWS = 16
 REPEAT_SAME_KERNEL = 64
 # ... or in another kernel
 REPEAT_OTHER_KERNEL = 12
+# uses in one kernel, each written down: of all of a value, and of a part of it each
+MOST_USES, MOST_PARTS = 4, 16
 # reads of an element by a reduction with reuse from which on it is padded in memory
 PADDED_USES = 64
 # ... if the reads are some elements apart
@@ -69,6 +71,7 @@ class Plan:
     reduce_ranges: dict[tuple[Any, ...], Index] = field(default_factory=dict)
     # the index of a GATHER, and when it is read -> its number
     slot_numbers: dict[tuple[UOp, UOp | None], int] = field(default_factory=dict)
+    choices: set[UOp] = field(default_factory=set)  # CATs whose computed pieces are written out
 
     def gather_slots(self, node: UOp, index: Index, valid: UOp | None = None) -> list[Slot]:
         """For each index of a GATHER, nodes that stand for its value until it is built itself.
@@ -101,7 +104,7 @@ class Decider:
         self.must_store = must_store
         self.separate = separate  # values that must not ride along in a consumer's kernel
         self.device = device
-        self.plan = Plan()
+        self.plan = Plan(choices=survey.choices)
         self.demands: dict[UOp, list[Demand]] = {}
 
     def run(self) -> Plan:
@@ -128,7 +131,8 @@ class Decider:
         """A write into storage is a kernel over the written elements."""
         place, value = node.src[0], node.src[1]
         draft = self._new_draft(node)
-        draft.open(place.shape)
+        tiles = self.survey.tiles.get(value) if value.shape == place.shape else None
+        draft.open(place.shape, tiles)
         draft.outputs.append((node, draft.index))
         draft.buffers.add(storage_of(place))
         self._ask_places(place, draft)
@@ -161,7 +165,7 @@ class Decider:
             return
         draft = self._new_draft(node)
         self.plan.stored[node] = draft
-        draft.open(node.shape)
+        draft.open(node.shape, self.survey.tiles.get(node))
         draft.outputs.append((node, draft.index))
         if node.op is Ops.COPY:
             # a transfer, not a computation: its source is stored where it is
@@ -229,7 +233,9 @@ class Decider:
         return Demand(demand.draft, index, valid, demand.loops, demand.inside)
 
     def _pass_on_cat(self, node: UOp, demand: Demand) -> None:
-        for source, position, inside in cat_pieces(node, demand.index):
+        if is_choice(node, demand.index, self.plan.choices):
+            demand.draft.written.add(demand.index[node.arg])
+        for source, position, inside in cat_pieces(node, demand.index, self.plan.choices):
             index = (*demand.index[: node.arg], position, *demand.index[node.arg + 1 :])
             self._ask(source, self._derived(demand, index, both(demand.valid, inside)))
 
@@ -362,25 +368,35 @@ class Decider:
                 # the axes a reduction depends on are put outermost
                 return volume(depends)
             innermost = max((ranges.index(axis) for axis in depends), default=-1)
-            return volume(ranges[: innermost + 1])
-        return volume(depends) if depends <= frozenset(ranges) else volume(demand.loops)
+            written = demand.draft.written - depends
+            return volume(tuple([a for a in ranges[: innermost + 1] if a not in written]))
+        if depends <= frozenset(ranges):
+            return volume(depends)
+        # the axes of a reduction are inside of those around it, in their order
+        loops = sorted(demand.loops, key=lambda axis: axis.arg.number)
+        innermost = max((loops.index(axis) for axis in depends if axis in loops), default=-1)
+        return volume(tuple(loops[: innermost + 1]))
 
     def _may_repeat(self, node: UOp, demands: list[Demand]) -> bool:
         survey = self.survey
         cost, elements = survey.cost[node], survey.elements[node]
-        if any(d.inside for d in demands) and survey.own_cost(node) > 0:
+        work = sum(self._evaluations(node, d) for d in demands)
+        # twice is no more than storing and reading it
+        is_repeated = work > 2 * elements
+        if is_repeated and any(d.inside for d in demands) and survey.own_cost(node) > 0:
             # each element would be computed once per use in the tile: keep only what memory
             # traffic pays for
             if survey.read_bytes[node] * 2 > elements * node.dtype.itemsize:
                 return False
         drafts = {id(d.draft) for d in demands}
-        repeats = sum(max(1, self._evaluations(node, d) // max(1, elements)) for d in demands)
         if len(drafts) == 1:
+            # several uses may each be of a part of it
+            repeats = max(1, work // max(1, elements))
             if len(demands) == 1 and repeats <= 2:
                 return True
-            return cost * (repeats - 1) <= REPEAT_SAME_KERNEL and len(demands) <= 4
-        if survey.reduces[node]:
-            return False
+            most = MOST_USES if repeats > 1 else MOST_PARTS
+            return cost * (repeats - 1) <= REPEAT_SAME_KERNEL and len(demands) <= most
+        # a reduction below is then stored for all of them
         reads = survey.read_bytes[node]
         own = elements * node.dtype.itemsize
         stored_traffic = reads + own + own * len(drafts)
@@ -414,8 +430,19 @@ def gather_source_index(node: UOp, index: Index, slots: list[Slot]) -> Index:
     )
 
 
-def cat_pieces(node: UOp, index: Index) -> list[tuple[UOp, UOp, UOp | None]]:
-    """CAT: for each source, the position inside it and the condition that the element is there."""
+def is_choice(node: UOp, index: Index, choices: set[UOp]) -> bool:
+    """Whether a range of its own chooses between the computed pieces of a CAT."""
+    position = index[node.arg]
+    return node in choices and position.op is Ops.RANGE and position.arg.kind is AxisType.LOOP
+
+
+def cat_pieces(node: UOp, index: Index, choices: set[UOp]) -> list[tuple[UOp, UOp, UOp | None]]:
+    """CAT: for each source, the position inside it and the condition that the element is there.
+
+    Pieces that are written out side by side share what they have in common: none has a condition.
+    """
+    if is_choice(node, index, choices):
+        return [(source, ZERO, None) for source in node.src]
     position = index[node.arg]
     start: Any = 0
     pieces: list[tuple[UOp, UOp, UOp | None]] = []

@@ -43,6 +43,8 @@ class Draft:
     heavy: bool = False  # holds a reduction with reuse (a matmul): its tile owns the registers
     reductions: list[frozenset[UOp]] = field(default_factory=list)
     next_number: int = 0
+    # ranges that choose between computed pieces: they are written out, all pieces side by side
+    written: set[UOp] = field(default_factory=set)
 
     def new_index(self, shape: tuple[Any, ...], kind: AxisType) -> Index:
         """Fresh ranges over a shape; axes of size 1 need none."""
@@ -55,10 +57,21 @@ class Draft:
             self.next_number += 1
         return tuple(result)
 
-    def open(self, shape: tuple[Any, ...]) -> None:
-        """Give the root its output ranges."""
-        self.index = self.new_index(shape, AxisType.LOOP)
-        self.ranges = tuple(axis for axis in self.index if axis is not ZERO)
+    def open(self, shape: tuple[Any, ...], tiles: dict[int, int] | None = None) -> None:
+        """Give the root its output ranges: two for an axis that is computed in tiles."""
+        tiles = tiles or {}
+        index: list[UOp] = []
+        ranges: list[UOp] = []
+        for axis, size in enumerate(shape):
+            tile = tiles.get(axis, size)
+            if tile is size:
+                index += self.new_index((size,), AxisType.LOOP)
+                ranges += [] if index[-1] is ZERO else [index[-1]]
+                continue
+            pair = self.new_index((size // tile, tile), AxisType.LOOP)
+            index.append((pair[0] * tile + pair[1]).simplify())
+            ranges += [part for part in pair if part is not ZERO]
+        self.index, self.ranges = tuple(index), tuple(ranges)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

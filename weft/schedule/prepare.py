@@ -16,6 +16,7 @@ from weft.dtype import DType, bits_of, dtypes
 from weft.helpers import ceildiv, prod
 from weft.knobs import SPLIT_REDUCEOP
 from weft.schedule.place import is_whole_storage
+from weft.schedule.split_axes import split_reduced_axes
 from weft.uop.args import BufferArg, ReduceArg
 from weft.uop.matcher import PatternMatcher
 from weft.uop.node import UOp
@@ -277,6 +278,8 @@ prepare = (
             (UPat(Ops.REDUCE_AXIS, name="x"), reduce_nothing),
             (UPat(Ops.REDUCE_AXIS, name="x"), reduce_constant),
             (UPat(Ops.CAT, name="x"), write_long_cat),
+            # the shorter axes first: long ones are cut along them
+            (UPat(Ops.REDUCE_AXIS, name="x"), split_reduced_axes),
             (UPat(Ops.REDUCE_AXIS, name="x"), split_long_reduction),
         ]
     )

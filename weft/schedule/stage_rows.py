@@ -26,7 +26,7 @@ from typing import Any, TypeAlias
 from weft.dtype import dtypes
 from weft.schedule.build import Built
 from weft.schedule.index import as_index
-from weft.schedule.order import CycleError, all_dependencies, order_kernels, writers
+from weft.schedule.order import CycleError, all_dependencies, order_kernels, sole_sources
 from weft.uop.args import AxisType, StageArg
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
@@ -83,23 +83,7 @@ class _Chain:
 
 
 def _find_chains(kernels: list[Built], kept: set[UOp]) -> list[_Chain]:
-    readers: dict[UOp, list[Built]] = {}
-    for kernel in kernels:
-        for value in kernel.waits:
-            readers.setdefault(value, []).append(kernel)
-    made_by = writers(kernels)
-
-    def only_source(kernel: Built) -> list[tuple[UOp, Built]]:
-        """Values that exist for this kernel alone, and who makes them."""
-        return [
-            (value, made_by[value])
-            for value in kernel.waits
-            if value not in kept
-            and len(readers[value]) == 1
-            and made_by[value].writes == [value]
-            and made_by[value].draft.device == kernel.draft.device
-        ]
-
+    only_source = sole_sources(kernels, kept)
     chains = []
     for last in kernels:
         if not last.draft.heavy or len(last.stores) != 1 or last.overwrites:

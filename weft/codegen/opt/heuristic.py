@@ -46,6 +46,7 @@ from weft.codegen.opt.tile import (
     panel_bytes,
     plain_tile,
 )
+from weft.codegen.opt.turn import turn_opts
 from weft.dtype import dtypes
 from weft.helpers import prod
 from weft.renderer.base import Target
@@ -184,7 +185,9 @@ def write_choices(ast: UOp, target: Target) -> UOp:
     for node in order:
         if node.op is Ops.WHERE and node.src[0].op is Ops.CMPLT:
             axis, bound = node.src[0].src
-            if axis in outputs and bound.op is Ops.CONST and node.dtype not in dtypes.weaks:
+            # a value or a number is what padding is made of
+            is_choice = not any([s.op is Ops.CONST for s in node.src[1:]])
+            if is_choice and axis in outputs and bound.op is Ops.CONST:
                 chosen.setdefault(axis)
     copies = dict.fromkeys(outputs.values(), 1)
     for axis in chosen:
@@ -210,7 +213,8 @@ def _optimise_nest(ast: UOp, target: Target, threads: bool) -> UOp:
     for nest in nests_of(list(ast.src), target.vector_bytes // 4):
         tiles = choose_tiles(nest, target)
         work += nest.rounds * sum(tile.cost for tile in tiles.values())
-        for opt in sweep_opts(nest, tiles, target) or tile_opts(nest, tiles, target):
+        opts = sweep_opts(nest, tiles, target) or turn_opts(nest, target)
+        for opt in opts or tile_opts(nest, tiles, target):
             ast = _try(ast, opt, target)
     return share_outputs(ast, target) if threads and work >= PARALLEL_WORK else ast
 
@@ -299,12 +303,15 @@ def tile_opts(nest: Nest, tiles: dict[Body, Tile], target: Target) -> list[Opt]:
     for axis in nest.outputs:
         if axis is not vector and copies.get(axis, 1) > 1:
             plan.add(OptOps.UPCAST, axis.arg.number, copies[axis])
-    if vector is None and len(nest.bodies) == 1:
-        _plan_turn(plan, stores, target)
+    if len(nest.bodies) == 1:
+        if vector is None:
+            _plan_turn(plan, stores, target)
+        else:
+            _plan_neighbours(plan, stores, vector)
     for body in nest.bodies[:-1]:
         from_outside = vector is not None and vector in body.axes
         sums = prod(copies.get(axis, 1) for axis in body.around) if from_outside else 0
-        _plan_reduction(plan, body, tiles[body].choice, sums)
+        _plan_reduction(plan, body, tiles[body].choice, sums, target)
     if main.is_reduction and vector is not None and vector in main.axes:
         _plan_stages(plan, main, tiles[main].choice, vector)
     return plan.opts
@@ -378,6 +385,25 @@ def _stream_copies(body: Body, vector: UOp, lanes: int, target: Target) -> int:
     return copies
 
 
+def _plan_neighbours(plan: Plan, stores: Body, vector: UOp) -> None:
+    """Short axes whose elements lie between the lanes: with copies of all, whole rows are written.
+
+    STORE(p[t*2 + r], x[t, r], t, r: 2), lanes along t -> r: 2 UPCAST
+    """
+    for item in stores.items:
+        steps = item.steps or {}
+        apart = steps.get(vector)
+        if not item.is_store() or apart is None or not 1 < apart <= MOST_CHOICES:
+            continue
+        inside = [axis for axis in stores.own if 0 < (steps.get(axis) or 0) < apart]
+        inside = [axis for axis in inside if axis.src[0].op is Ops.CONST]
+        if volume(inside) != apart or any([a.arg.kind is not AxisType.LOOP for a in inside]):
+            continue
+        for axis in inside:
+            plan.add(OptOps.UPCAST, axis.arg.number, 0)
+        return
+
+
 def _plan_turn(plan: Plan, stores: Body, target: Target) -> None:
     """A transposition runs in small blocks: long pieces read, whole lines written."""
     for item in stores.items:
@@ -404,7 +430,7 @@ def _plan_turn(plan: Plan, stores: Body, target: Target) -> None:
             return
 
 
-def _plan_reduction(plan: Plan, body: Body, choice: Choice, sums: int) -> None:
+def _plan_reduction(plan: Plan, body: Body, choice: Choice, sums: int, target: Target) -> None:
     """Lanes, written-out parts and blocks of the reduce axes of one body.
 
     `sums`: where an output axis gives the lanes, how many vectors of sums there are; else 0.
@@ -429,7 +455,7 @@ def _plan_reduction(plan: Plan, body: Body, choice: Choice, sums: int) -> None:
         place = body.own.index(axis)
         plan.add(OptOps.VECTOR, axis.arg.number, lanes)
         loops[place] = ((*axis.arg.number, 0), extent(axis) // lanes)
-        unroll = _unroll_count(body, choice, loops[place][1], outer_copies)
+        unroll = _unroll_count(body, choice, loops[place][1], outer_copies, target)
         if unroll > 1:
             number, rounds = loops[place]
             plan.add(OptOps.UNROLL, number, unroll)
@@ -467,14 +493,31 @@ def _plan_blocks(plan: Plan, loops: list[tuple[tuple[int, ...], int]]) -> None:
         inner *= size
 
 
-def _unroll_count(body: Body, choice: Choice, rounds: int, outer_copies: int) -> int:
+def _unroll_count(
+    body: Body, choice: Choice, rounds: int, outer_copies: int, target: Target
+) -> int:
     """Enough accumulators to hide the latency of a sum."""
     weight = body.weight()
     wanted = 4 if weight <= 12 else 2 if weight <= 60 else 1
+    if outer_copies == 1 and wanted > 2 and _reads_far(body, choice, target):
+        # memory takes longer than two sums; and each load that steps less far is guessed sooner
+        wanted = 2
     wanted = max(choice.copies.get(choice.vector, 1) if choice.vector is not None else 1, wanted)
     while wanted > 1 and (wanted > rounds or wanted * outer_copies * len(body.closers) > MOST_SUMS):
         wanted //= 2
     return max(wanted, 1)
+
+
+def _reads_far(body: Body, choice: Choice, target: Target) -> bool:
+    """Whether what runs along the lanes comes from behind the second cache."""
+    return any(
+        [
+            choice.vector in item.ranges
+            and volume(item.ranges) * item.dtype.itemsize > target.l2
+            and item.steps is not None
+            for item in body.items
+        ]
+    )
 
 
 def _plan_stages(plan: Plan, body: Body, choice: Choice, vector: UOp) -> None:

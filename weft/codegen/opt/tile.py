@@ -34,9 +34,13 @@ LEAST_REUSE = 24
 # beyond this many instructions in one body LLVM's time is noticed
 EXPANDED_OPS = 1600
 MOST_ROWS = 8
+# accumulators that a reduction along its lanes is written out to at most
+MOST_SUMS = 16
+# instructions of a body from which on it is bound by them
+COMPUTED = 16
 STREAMS = 4
-# bytes of a row that are over before a prefetcher has followed it
-SHORT_ROW = 8 << 10
+# bytes of a row that are worth a stream of their own
+LONG_ROW = 4 << 10
 # uses of a panel of an operand that are worth packing it even if its rows are read in order
 PACKED_REUSE = 64
 WINDOW_STEP = 8
@@ -110,6 +114,7 @@ class _Search:
         self.most = self.room
         if plain.vector is not None and plain.vector in body.own:
             self.most = STREAMS if self.axes[2] is None else STREAMS + 2
+            self.most = max(1, min(self.most, MOST_SUMS // _written_out(body, plain)))
         self.limits = [1 if self._is_one_stream(axis, target) else self.most for axis in self.axes]
         self.sizes = [1 if axis is None else extent(axis) for axis in self.axes]
         self.lanes = (plain.lanes if plain.vector is not None else 1, 1, 1)
@@ -183,9 +188,9 @@ class _Search:
         return total + self.fixed
 
     def _is_one_stream(self, axis: UOp | None, target: Target) -> bool:
-        """Whether short rows that adjoin in memory are read from far away, each of them once.
+        """Whether rows that adjoin in memory are read from far away, each of them once.
 
-        Row after row they are one long stream; side by side they are several that soon end.
+        Row after row they are one long stream, which is what memory feeds best.
         """
         own = self.body.own
         if axis is None or self.plain.vector is None or own != (self.plain.vector,):
@@ -193,12 +198,15 @@ class _Search:
         for item in self.body.items:
             if item.steps is None or axis not in item.ranges:
                 continue
-            if self.body.reuse(item) > STREAMS:
-                # arithmetic takes longer than reading
+            reuse = self.body.reuse(item)
+            near = extent(own[0]) * (reuse * 4 + item.dtype.itemsize)
+            if reuse > STREAMS or near > target.l1 * 3 // 4:
+                # arithmetic takes longer than reading, or the rows push out what they share
                 return False
-            row = extent(own[0]) * item.dtype.itemsize
             is_far = volume(item.ranges) * item.dtype.itemsize > target.l2
-            if is_far and row < SHORT_ROW and item.steps.get(axis) == extent(own[0]):
+            # bytes take longer to widen than to read: long rows of them share the other operand
+            is_short = item.dtype.itemsize > 1 or extent(own[0]) < LONG_ROW
+            if is_far and is_short and item.steps.get(axis) == extent(own[0]):
                 return True
         return False
 
@@ -212,6 +220,21 @@ class _Search:
             if self.plain.vector not in item.ranges
         ]
         return any([step and step * 4 % ALIASING_BYTES == 0 for step in steps])
+
+
+def _written_out(body: Body, plain: Choice) -> int:
+    """Vectors of the short inner axes of a reduction that computes more than it reads: to write
+    these out, all of them, saves more than to share the other operand between rows."""
+    if body.weight() < COMPUTED:
+        return 1
+    vectors = copies = 1
+    for axis in reversed(body.own):
+        steps = extent(axis) if axis is not plain.vector else -(-extent(axis) // plain.lanes)
+        if vectors * steps > MOST_SUMS:
+            break
+        vectors *= steps
+        copies *= 1 if axis is plain.vector else steps
+    return vectors if copies > 1 else 1
 
 
 def _misses(body: Body, item: Item, plain: Choice, target: Target) -> float:

@@ -1,0 +1,179 @@
+"""Winograd's convolution with its matrices as numbers, and as tensors on a device.
+
+usage: python -m bench.winograd [--runs N] [--graph | --times]
+
+In: the four shapes of row M21. Out: two tables. One has the operations of the linear programs of a
+convolution's kernels and the time to make them, with the matrices as plain numbers (what weft does)
+and materialised for the shape and device, the axes of the transforms written out in both. The other
+has mean and standard deviation of 30 runs, plain and by Winograd, with both kinds of matrices.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import Any
+
+from weft import Context, Device, Tensor, TinyJit
+from weft.codegen.opt.actions import apply_opt
+from weft.codegen.opt.axes import closed_axes
+from weft.codegen.opt.opt import Opt, OptOps
+from weft.codegen.pipeline import lower
+from weft.mixin import winograd
+from weft.uop.node import UOp
+from weft.uop.opset import Ops
+
+# batch, channels in and out, side, window
+SHAPES = [(1, 3, 16, 32, 3), (8, 16, 32, 64, 3), (16, 32, 64, 128, 3), (8, 16, 32, 64, 5)]
+# linearised operations of tinygrad 0.14 for the first three
+PEER_OPERATIONS = {0: 1750, 1: 2436, 2: 3240}
+RUNS = 30
+TILE = 4
+
+
+def columns(matrix: Any) -> list[list[Tensor]]:
+    """The columns of a matrix along two leading axes, each in memory."""
+    found = []
+    for shape in ((-1, 1), (1, -1)):
+        values = [[float(row[k]) for row in matrix] for k in range(len(matrix[0]))]
+        found.append([Tensor(value).reshape(shape).contiguous().realize() for value in values])
+    return found
+
+
+def transformed(pieces: Callable[[int, int], Tensor], matrix: Any) -> Tensor:
+    """Both axes at once: columns times pieces, for each pair of columns."""
+    first, second = columns(matrix)
+    terms = []
+    for i, j in product(range(len(first)), range(len(second))):
+        piece = pieces(i, j)
+        factor = first[i] * second[j]
+        factor = factor.reshape((*factor.shape, *[1] * piece.ndim))
+        terms.append(factor * piece.reshape((1, 1, *piece.shape)))
+    return sum(terms[1:], terms[0])
+
+
+def materialised(x: Tensor, w: Tensor) -> Tensor:
+    """A convolution of 3x3 windows with as many zeros around as keep the size."""
+    (batch, inner, side, _), outer = x.shape, w.shape[0]
+    count = side // TILE
+    padded = x.transpose(0, 1).pad((1, 1, 1, 1))
+    reach = TILE * (count - 1) + 1
+    inputs = transformed(
+        lambda i, j: padded[:, :, i : i + reach : TILE, j : j + reach : TILE],
+        winograd.INPUTS[TILE],
+    )
+    weights = transformed(lambda i, j: w[:, :, i, j], winograd.WEIGHTS[TILE])
+    left = weights.reshape(36, outer, 1, inner)
+    right = inputs.reshape(36, 1, inner, batch * count * count).transpose(-1, -2)
+    products = (left * right).sum(-1).reshape(6, 6, outer, batch, count, count)
+    total = transformed(lambda i, j: products[i, j], winograd.OUTPUTS[TILE])
+    return total.permute(3, 2, 4, 0, 5, 1).reshape(batch, outer, side, side)
+
+
+def plain(x: Tensor, w: Tensor) -> Tensor:
+    return x.conv2d(w, padding=w.shape[-1] // 2)
+
+
+def tensors(shape: Sequence[int], fill: bool) -> tuple[Tensor, Tensor]:
+    batch, inner, outer, side, width = shape
+    sizes = (batch, inner, side, side), (outer, inner, width, width)
+    if not fill:
+        return Tensor.empty(*sizes[0]), Tensor.empty(*sizes[1])
+    Tensor.manual_seed(0)
+    return Tensor.randn(*sizes[0]).realize(), Tensor.randn(*sizes[1]).realize()
+
+
+# ------------------------------------------------------------ the graph
+def written_out(kernel: UOp) -> UOp:
+    """The axes of the transforms, the short ones, as many copies: what weft does where their
+    values are chosen between."""
+    closers = [u for u in kernel.toposort() if u.op in (Ops.STORE, Ops.STAGE)]
+    for axis in [axis for closer in closers for axis in closed_axes(closer)]:
+        if int(axis.src[0].vmax) in (TILE, TILE + 2):
+            kernel = apply_opt(kernel, Opt(OptOps.UPCAST, axis.arg.number, 0))
+    return kernel
+
+
+def operations(
+    result: Tensor, change: Callable[[UOp], UOp] | None = None
+) -> tuple[int, int, float]:
+    """Kernels, their linearised operations, and milliseconds to make those."""
+    renderer = Device["CPU"].renderer
+    kernels = [item.kernel for item in result.schedule() if item.kernel is not None]
+    total, spent = 0, 0.0
+    for kernel in kernels:
+        started = time.process_time()
+        ready = kernel if change is None else change(kernel)
+        total += len(lower(ready, renderer).uops)
+        spent += time.process_time() - started
+    return len(kernels), total, spent * 1e3
+
+
+def graph_table() -> None:
+    print(
+        "| batch, in, out, side | numbers: kernels, ops, ms | tensors, written out: kernels, ops,"
+    )
+    print("ms | ratio of ops, of ms | tinygrad 0.14's ops |")
+    print("| --- | --- | --- | --- | --- |")
+    for place, shape in enumerate(SHAPES[:3]):
+        with Context(WINO=1):
+            ours = operations(plain(*tensors(shape, fill=False)))
+        theirs = operations(materialised(*tensors(shape, fill=False)), written_out)
+        print(
+            f"| {', '.join(map(str, shape[:4]))} | {ours[0]}, {ours[1]}, {ours[2]:.0f} "
+            f"| {theirs[0]}, {theirs[1]}, {theirs[2]:.0f} "
+            f"| {theirs[1] / ours[1]:.1f}, {theirs[2] / ours[2]:.1f} | {PEER_OPERATIONS[place]} |",
+            flush=True,
+        )
+
+
+# ------------------------------------------------------------ the time
+def run_times(form: Callable[[Tensor, Tensor], Tensor], shape: Sequence[int], runs: int) -> str:
+    """Mean and standard deviation of the calls of a captured step."""
+    import numpy as np
+
+    x, w = tensors(shape, fill=True)
+    step = TinyJit(lambda x, w: form(x, w).realize())
+    for _ in range(5):
+        step(x, w)
+    times = []
+    for _ in range(runs):
+        started = time.perf_counter()
+        step(x, w)
+        times.append((time.perf_counter() - started) * 1e3)
+    mean, deviation = float(np.mean(times)), float(np.std(times))
+    return f"{mean:.3f} ms, {100 * deviation / mean:.1f} %"
+
+
+def time_table(runs: int) -> None:
+    """WINO 0 and 1, numbers and tensors. There is no Winograd of 5x5 windows."""
+    print("| batch, in, out, side, window | WINO=0 | WINO=1 | WINO=1, matrices as tensors |")
+    print("| --- | --- | --- | --- |")
+    for shape in SHAPES:
+        cells = []
+        for wino in (0, 1):
+            with Context(WINO=wino):
+                cells.append(run_times(plain, shape, runs))
+        cells.append(run_times(materialised, shape, runs) if shape[-1] == 3 else "-")
+        print(f"| {', '.join(map(str, shape))} | {' | '.join(cells)} |", flush=True)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Both tables, or one."""
+    parser = argparse.ArgumentParser(prog="python -m bench.winograd", description=__doc__)
+    parser.add_argument("--runs", type=int, default=RUNS)
+    parser.add_argument(
+        "--graph", action="store_true", help="only operations and time to make them"
+    )
+    parser.add_argument("--times", action="store_true", help="only the runs")
+    asked = parser.parse_args(arguments)
+    if not asked.times:
+        graph_table()
+    if not asked.graph:
+        time_table(asked.runs)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""Turn: what a kernel reads along one axis and writes along another goes through squares.
+
+In: the survey of a nest without reductions. Out: the actions that read rows and write columns of a
+square in registers, or none where nothing is turned. Sits between the survey and the heuristic.
+Invariant: memory is read and written in whole vectors; only registers are turned.
+
+x.T, a layout of images, the heads of an attention, alone or inside of other arithmetic. Lanes lie
+along what is written. The axis that is read in order is written out beside them, so that expand
+finds the rows of a square, reads them as vectors and exchanges lanes. Squares run in blocks: lines
+of memory that a block touches are used up while they are in the first cache.
+"""
+
+from __future__ import annotations
+
+from weft.codegen.opt.opt import Opt, OptOps
+from weft.codegen.opt.survey import FEW_APART, Body, Nest, extent, volume
+from weft.codegen.opt.tile import lanes_of
+from weft.renderer.base import Target
+from weft.uop.node import UOp
+from weft.uop.opset import Ops
+
+# lanes and rows of a square at most; more only makes the code longer
+SQUARE = 16
+LEAST_ROWS = 4
+# elements of a block of squares: along what is read, and along what is written
+BLOCK = (64, 64)
+# of memory that no cache holds: few rows at a time, long pieces of each
+FAR_BLOCK = (128, 16)
+# elements below which the longer code takes more time to compile than it will ever save
+LEAST_ELEMENTS = 1 << 13
+# instructions per element from which on half as many rows are written out, and again
+LIGHT, HEAVY = 24, 80
+# registers for which a full square is too much
+FEW_REGISTERS = 16
+
+
+def turn_opts(nest: Nest, target: Target) -> list[Opt]:
+    """What makes squares of the loads that are turned; nothing if there are none."""
+    if nest.is_fill or nest.stages or len(nest.bodies) != 1:
+        return []
+    stores = nest.bodies[0]
+    if volume(stores.own) < LEAST_ELEMENTS:
+        return []
+    written = _written_axis(stores)
+    read = None if written is None else _turned_axis(stores, written)
+    if written is None or read is None:
+        return []
+    lanes = min(SQUARE, lanes_of(written, stores.items, target))
+    rows = SQUARE if target.vector_registers > FEW_REGISTERS else SQUARE // 2
+    weight = stores.weight()
+    rows //= 1 if weight <= LIGHT else 2 if weight <= HEAVY else 4
+    if lanes < LEAST_ROWS or rows < LEAST_ROWS or extent(read) < rows:
+        return []
+    opts: list[Opt] = []
+    names: dict[UOp, tuple[int, ...]] = {}
+    is_far = volume(stores.own) * stores.closers[0].src[1].dtype.itemsize > target.l3
+    for axis, size in zip((read, written), FAR_BLOCK if is_far else BLOCK, strict=True):
+        names[axis] = axis.arg.number
+        if extent(axis) >= 2 * size:
+            opts.append(Opt(OptOps.SPLIT, axis.arg.number, size))
+            names[axis] = (*axis.arg.number, 1)
+    if len(opts) == 2:
+        first, second = sorted((read, written), key=stores.own.index)
+        opts.append(Opt(OptOps.SWAP, names[first], (*second.arg.number, 0)))
+    opts.append(Opt(OptOps.VECTOR, names[written], lanes))
+    opts.append(Opt(OptOps.UPCAST, names[read], rows))
+    return opts
+
+
+def _written_axis(stores: Body) -> UOp | None:
+    """The axis along which every store moves by one."""
+    places = [item.steps or {} for item in stores.items if item.is_store()]
+    axes = [axis for axis, step in places[0].items() if step == 1 and _is_fixed(axis)]
+    return next((axis for axis in axes if all([p.get(axis) == 1 for p in places])), None)
+
+
+def _turned_axis(stores: Body, written: UOp) -> UOp | None:
+    """The axis along which most of what is turned is read in order."""
+    found: dict[UOp, int] = {}
+    for item in stores.items:
+        if item.node is None or item.node.op is not Ops.LOAD or item.steps is None or item.masked:
+            continue
+        step = item.steps.get(written, 0)
+        if step is None or abs(step) <= FEW_APART:
+            # in order already, or the same for all lanes, or nowhere in order
+            continue
+        for axis, apart in item.steps.items():
+            if apart == 1 and axis is not written and _is_fixed(axis):
+                found[axis] = found.get(axis, 0) + 1
+    return max(found, key=lambda axis: found[axis], default=None)
+
+
+def _is_fixed(axis: UOp) -> bool:
+    return axis.src[0].op is Ops.CONST

@@ -1,0 +1,222 @@
+"""Winograd's convolution: windows of three elements with fewer products.
+
+In: a padded tensor (batch, channels, *space) and weights (out, in / groups, *kernel) whose kernel
+is 3 or 1 along each axis. Out: what the windows times the weights sum up to. Sits below conv, which
+says when it is used.
+Invariant: the matrices are numbers of Python, with no device, shape or dtype of their own; a zero
+is no term and a one no product.
+
+Tiles of `tile` outputs need `tile + 2` inputs along an axis, and as many products instead of
+3 * tile: F(4, 3) has 6 for 12, F(2, 3) 4 for 6, and in two axes 36 for 144 and 16 for 36. The price
+is rounding: sums of F(4, 3) have terms that are up to a hundred times larger than their result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft.device import Device
+from weft.dtype import dtypes
+from weft.helpers import ceildiv, prod
+from weft.knobs import WINO
+from weft.mixin.movement import is_int
+from weft.renderer.base import Target
+
+Matrix = tuple[tuple[float, ...], ...]
+
+# by the outputs of a tile: what inputs, weights and products are multiplied with
+INPUTS: dict[int, Matrix] = {
+    2: ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, -1, 0, 1)),
+    4: (
+        (4, 0, -5, 0, 1, 0),
+        (0, -4, -4, 1, 1, 0),
+        (0, 4, -4, -1, 1, 0),
+        (0, -2, -1, 2, 1, 0),
+        (0, 2, -1, -2, 1, 0),
+        (0, 4, 0, -5, 0, 1),
+    ),
+}
+WEIGHTS: dict[int, Matrix] = {
+    2: ((1, 0, 0), (1 / 2, 1 / 2, 1 / 2), (1 / 2, -1 / 2, 1 / 2), (0, 0, 1)),
+    4: (
+        (1 / 4, 0, 0),
+        (-1 / 6, -1 / 6, -1 / 6),
+        (-1 / 6, 1 / 6, -1 / 6),
+        (1 / 24, 1 / 12, 1 / 6),
+        (1 / 24, -1 / 12, 1 / 6),
+        (0, 0, 1),
+    ),
+}
+OUTPUTS: dict[int, Matrix] = {
+    2: ((1, 1, 1, 0), (0, 1, -1, 1)),
+    4: ((1, 1, 1, 1, 1, 0), (0, 1, -1, 2, -2, 0), (0, 1, 1, 4, 4, 0), (0, 1, -1, 8, -8, 1)),
+}
+
+
+# points of all axes together that one kernel computes side by side
+MOST_POINTS = 64
+# tiles in a row, at least: the lanes of a vector
+LEAST_LANES = 8
+# bytes of transformed weights that are read again for every few tiles
+MOST_WEIGHTS = 4 << 20
+# how many times fewer instructions, and how many of them, are worth another kernel
+LEAST_GAIN, LEAST_WORK = 1.3, 1 << 17
+# instructions for a point of a tile: to transform an input, a weight, an output
+INPUT_WORK, WEIGHT_WORK, OUTPUT_WORK = 7.0, 8.0, 6.0
+
+# pieces that are summed apart, since pairs of rows are the sum and the difference of those sums
+PARITY = (slice(0, None, 2), slice(1, None, 2))
+PAIRS = (slice(0, 1), slice(1, 3), slice(3, 5), slice(5, None))
+
+
+def tiles_for(
+    source: Any, weight: Any, groups: int, steps: Sequence[int], gaps: Sequence[int]
+) -> tuple[int, ...] | None:
+    """The outputs of a tile along each axis, 1 where the kernel is 1; None: no Winograd.
+
+    `WINO=1` asks for it wherever it can be, `WINO=0` never; else where it takes less time.
+    """
+    kernel = weight.shape[2:]
+    if not WINO or not set(kernel) <= {1, 3} or 3 not in kernel or len(kernel) > 3:
+        return None
+    if any(step != 1 for step in (*steps, *gaps)):
+        return None
+    if not all(is_int(n) and n > 0 for n in (*source.shape, *weight.shape)):
+        return None
+    if not (dtypes.is_float(source.dtype) and dtypes.is_float(weight.dtype)):
+        return None
+    space = [n - width + 1 for n, width in zip(source.shape[2:], kernel, strict=True)]
+    if any(n < 1 for n in space):
+        return None
+    forms = [_tiles(kernel, space, wide) for wide in (4, 2)]
+    if WINO > 0:
+        return forms[0]
+    device = source.device
+    if not isinstance(device, str) or max(source.dtype.itemsize, weight.dtype.itemsize) > 4:
+        return None
+    target = Device[device].renderer.target
+    work = [_gain(source.shape[0], weight.shape, groups, space, form, target) for form in forms]
+    best = max(range(len(forms)), key=work.__getitem__)
+    return forms[best] if work[best] >= LEAST_GAIN else None
+
+
+def _tiles(kernel: Sequence[int], space: Sequence[int], last: int) -> tuple[int, ...]:
+    """Four outputs along each axis of three weights, `last` along the innermost of them; two where
+    there are no more outputs, or so many axes that their points would be too many."""
+    tiles = [1 if width == 1 else 4 if n > 2 else 2 for width, n in zip(kernel, space, strict=True)]
+    inner = max(axis for axis, width in enumerate(kernel) if width == 3)
+    tiles[inner] = min(tiles[inner], last)
+    while prod(tile + 2 for tile in tiles if tile > 1) > MOST_POINTS:
+        tiles[tiles.index(4)] = 2
+    return tuple(tiles)
+
+
+def _gain(
+    batch: int,
+    weight: Sequence[int],
+    groups: int,
+    space: Sequence[int],
+    tiles: Sequence[int],
+    target: Target,
+) -> float:
+    """How many times fewer instructions than the plain sums take; 0 where it is not to be used."""
+    outer, inner, *kernel = weight
+    counts = [ceildiv(n, tile) for n, tile in zip(space, tiles, strict=True)]
+    points = prod(tile + 2 for tile in tiles if tile > 1)
+    tile_count = batch * prod(counts)
+    # one row of tiles is a vector, and what is transformed stays near a core
+    if target.has_local or target.vector_bytes < 4 * LEAST_LANES or counts[-1] < LEAST_LANES:
+        return 0.0
+    if points * outer * inner * 4 > MOST_WEIGHTS or tiles[-1] == 1:
+        return 0.0
+    lanes = target.vector_bytes // 4
+    plain = batch * prod(space) * outer * inner * prod(kernel) / lanes
+    if plain < LEAST_WORK:
+        return 0.0
+    products = tile_count * points * outer * inner
+    transforms = tile_count * points * (inner * groups * INPUT_WORK + outer * OUTPUT_WORK)
+    once = points * outer * inner * WEIGHT_WORK
+    return plain * lanes / (products + transforms + once)
+
+
+def _sum_of(factors: Sequence[float], pieces: Sequence[Any]) -> tuple[Any, float] | None:
+    """Pieces times numbers, added up, and a factor of all: it takes the first sign, and what all
+    have in common, so that rows which differ in that alone have one sum."""
+    terms = [(factor, piece) for factor, piece in zip(factors, pieces, strict=True) if factor]
+    if not terms:
+        return None
+    sizes = {abs(factor) for factor, _ in terms}
+    whole = sizes.pop() if len(sizes) == 1 else 1
+    whole = -whole if terms[0][0] < 0 else whole
+    total: Any = None
+    for factor, piece in terms:
+        share = factor / whole
+        term = piece if abs(share) == 1 else piece * abs(share)
+        total = term if total is None else total + term if share > 0 else total - term
+    return total, whole
+
+
+def combine(matrix: Matrix, pieces: Sequence[Any], parts: Sequence[slice]) -> list[Any]:
+    """A matrix times pieces of a tensor: for each row the sum of its numbers times the pieces."""
+    rows = []
+    for row in matrix:
+        sums = [_sum_of(row[part], pieces[part]) for part in parts]
+        # what is added comes first
+        found = sorted([one for one in sums if one is not None], key=lambda one: one[1] < 0)
+        total: Any = None
+        for part, factor in found:
+            term = part if abs(factor) == 1 else part * abs(factor)
+            if total is None:
+                total = term if factor > 0 else -term
+            else:
+                total = total + term if factor > 0 else total - term
+        rows.append(total)
+    return rows
+
+
+def _transformed(source: Any, axis: int, matrix: Matrix, step: int) -> Any:
+    """Tiles along an axis, `step` apart, times a matrix: (rows, ..., tiles, ...)."""
+    width = len(matrix[0])
+    reach = source.shape[axis] - width + 1
+    steps = [step if i == axis else 1 for i in range(source.ndim)]
+    pieces = [source._slice(axis, i, i + reach)._stride(steps) for i in range(width)]
+    first, *others = combine(matrix, pieces, PARITY)
+    return first.stack(*others)
+
+
+def correlate(source: Any, weight: Any, groups: int, tiles: Sequence[int]) -> Any:
+    """The convolution of a padded input; `tiles` are the outputs of a tile along each axis, 1 along
+    those where the kernel is 1."""
+    kernel = weight.shape[2:]
+    outer, inner = weight.shape[0] // groups, weight.shape[1]
+    batch = source.shape[0]
+    space = [n - width + 1 for n, width in zip(source.shape[2:], kernel, strict=True)]
+    counts = [ceildiv(n, tile) for n, tile in zip(space, tiles, strict=True)]
+    whole = [count * tile for count, tile in zip(counts, tiles, strict=True)]
+    # channels first: tiles of all images are then one axis of a product of matrices
+    more = [(0, all_of - n) for all_of, n in zip(whole, space, strict=True)]
+    below, folded = source.transpose(0, 1)._pad_space(more), weight
+    moved = [axis for axis, tile in enumerate(tiles) if tile > 1]
+    for done, axis in enumerate(moved):
+        tile = tiles[axis]
+        below = _transformed(below, 2 + axis + done, INPUTS[tile], tile)
+        folded = _transformed(folded, 2 + axis + done, WEIGHTS[tile], 1)
+    points = below.shape[: len(moved)]
+    factors = folded.reshape((prod(points), groups, outer, 1, inner))
+    windows = below.reshape((prod(points), groups, 1, inner, batch * prod(counts)))
+    total = (factors * windows.transpose(-1, -2)).sum(-1)
+    total = total.reshape((*points, groups * outer, batch, *counts))
+    # images first again, as the result is stored; the last transform is the first axis
+    order = list(range(total.ndim))
+    order[len(moved)], order[len(moved) + 1] = order[len(moved) + 1], order[len(moved)]
+    total = total.permute(order)
+    for left, axis in reversed(list(enumerate(moved))):
+        pieces = [total._slice(0, i, i + 1).reshape(total.shape[1:]) for i in range(len(total))]
+        first, *others = combine(OUTPUTS[tiles[axis]], pieces, PAIRS)
+        total = first.stack(*others, dim=left + 2 + axis + 1)
+    total = total.reshape((batch, groups * outer, *whole))
+    if whole == space:
+        return total
+    # tiles over the edge are computed whole: what is cut off must not cut them apart
+    return total.contiguous().shrink([None, None, *[(0, n) for n in space]])
