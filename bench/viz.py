@@ -5,7 +5,8 @@ their time is weft's own, and on the CPU, with LLVM and the kernels. Out: a tabl
 `bench.compile`.
 Invariant: runs with and without VIZ alternate; both look nothing up on disk.
 
-    python -m bench.viz [runs]
+    python -m bench.viz [runs]     # the table
+    python -m bench.viz off        # what it costs that a rewrite can be watched, when none is
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 # what runs, and on which device
@@ -64,6 +66,59 @@ def opening_seconds(path: Path) -> tuple[float, float]:
     return index, graph
 
 
+def run_unwatchable(self: Any, root: Any) -> Any:
+    """`_Rewrite.run` as it would be if nobody could ever watch."""
+    before, after = [None if pm is None else pm.rewrite for pm in (self.before, self.after)]
+    if before is None and after is not None:
+        self._walk_sources_first(root, after)
+    elif before is not None:
+        self._walk_both_ways(root, before, after)
+    return self.done
+
+
+def cost_when_off(rounds: int = 40) -> None:
+    """Schedules and lowers a convnet's training step with and without the place for a watcher."""
+    from unittest import mock
+
+    from weft import Tensor
+    from weft.codegen.pipeline import lower
+    from weft.device import Device
+    from weft.uop.rewrite import _Rewrite
+
+    x, w, v = Tensor.ones(4, 3, 8, 8), Tensor.ones(8, 3, 3, 3), Tensor.ones(8, 288)
+    for one in (x, w, v):
+        one.replace(one.contiguous().realize()).requires_grad_()
+    renderer = Device["CPU"].renderer
+
+    def work() -> float:
+        started = time.process_time()
+        loss = (v @ x.conv2d(w).relu().flatten(1).T).softmax(0).square().sum()
+        for item in loss.schedule(*loss.gradient(w, v)):
+            if item.kernel is not None:
+                lower(item.kernel, renderer)
+        return time.process_time() - started
+
+    calls = 0
+    plain = _Rewrite.run
+
+    def counted(self: Any, root: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return plain(self, root)
+
+    with mock.patch.object(_Rewrite, "run", counted):
+        work()
+    times: tuple[list[float], list[float]] = ([], [])
+    for _ in range(rounds):
+        times[0].append(work())
+        with mock.patch.object(_Rewrite, "run", run_unwatchable):
+            times[1].append(work())
+    # what disturbs a run only ever adds to it
+    with_place, without = (min(kept) * 1e3 for kept in times)
+    print(f"{calls} rewrites; {with_place:.1f} ms, {without:.1f} ms if none could be watched")
+    print(f"{with_place / without - 1:+.2%}, {(with_place - without) * 1e3 / calls:+.2f} us each")
+
+
 def main(runs: int = 3) -> None:
     """Print the table."""
     print(f"{'program':<28} {'off':>8} {'VIZ=-1':>8} {'without import':>14} {'trace':>9}")
@@ -89,4 +144,7 @@ def main(runs: int = 3) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:2]))
+    if sys.argv[1:] == ["off"]:
+        cost_when_off()
+    else:
+        main(*map(int, sys.argv[1:2]))

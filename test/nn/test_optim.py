@@ -467,6 +467,8 @@ def test_mistakes_are_explained() -> None:
         optim.SGD([Tensor([1])])
     with pytest.raises(ArgumentError, match="get_parameters"):
         optim.SGD([nn.Linear(2, 2)])  # type: ignore[list-item]
+    with pytest.raises(ArgumentError, match="found a Linear; nn.state.get_parameters"):
+        nn.optim.SGD(nn.Linear(2, 2))  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="backward"):
         optim.SGD([Tensor([1.0])]).step()
     with pytest.raises(ArgumentError, match="nesterov"):

@@ -7,6 +7,7 @@ recording of ResNet-50, which takes a while, unless BROWSER_TESTS=all asks for i
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -181,6 +182,54 @@ def test_repeats_fold_and_unfold(page: Page) -> None:
     page.press(key("ESCAPE"))
     page.click("#expand")
     page.wait(f"Number({boxes}) > arguments[0]", int(folded["boxes"]))
+
+
+def test_lines_fold_and_unfold(page: Page) -> None:
+    page.go("#/schedule/0")
+    plain = page.graph()
+    assert page.run("return document.getElementById('toggle-lines').ariaPressed") == "false"
+    boxes = "Number(document.querySelector('.graph[data-side=after]').dataset.boxes)"
+    page.press("g")
+    page.wait(f"{boxes} < arguments[0]", int(plain["boxes"]))
+    folded = int(page.graph()["boxes"])
+    assert folded < int(plain["boxes"]) / 3
+    page.press("/")
+    page.press("THREEFRY")
+    page.press(key("ENTER"))
+    # the box has the name of its line; the node that was looked for is shown
+    assert page.text(".inspector-head strong") == "THREEFRY"
+    assert "nodes of this line" in page.text("#expand")
+    page.press(key("ESCAPE"))
+    page.click("#expand")
+    page.wait(f"{boxes} > arguments[0]", folded)
+    page.press("g")
+    page.wait(f"{boxes} === arguments[0]", int(plain["boxes"]))
+
+
+def test_groups_of_lines_never_make_a_circle(driver: Any) -> None:
+    """Over random graphs: each node is in one group, and groups stand after what they read."""
+    rng = random.Random(7)
+    code = (ROOT / "weft" / "viz" / "page" / "lines.js").read_text()
+    driver.get("about:blank")
+    for count in [*range(1, 30), 200, 200, 1000]:
+        sources = [
+            sorted(
+                {rng.randrange(node) for _ in range(rng.choice((0, 1, 1, 2, 3)))} if node else ()
+            )
+            for node in range(count)
+        ]
+        graph = {
+            "op": [0] * count,
+            "origin": [rng.choice((-1, 0, 1, 2, node // 9)) for node in range(count)],
+            "src": sources,
+        }
+        hidden = [not read and rng.random() < 0.5 for read in sources]
+        groups = driver.execute_script(f"{code}\nreturn lineGroups(...arguments)", graph, hidden)
+        place = {node: number for number, group in enumerate(groups) for node in group}
+        assert sorted(place) == [node for node in range(count) if not hidden[node]]
+        assert sum(map(len, groups)) == len(place)
+        for node, number in place.items():
+            assert all(place[read] <= number for read in sources[node] if not hidden[read])
 
 
 def test_zoom_by_keys_and_wheel(page: Page) -> None:
@@ -416,6 +465,8 @@ def test_a_training_step_of_resnet_50(driver: Any, tmp_path: Path) -> None:
         page.go(f"#/schedule/{largest}")
         whole = page.at_step("0/-1/0")
         assert int(whole["nodes"]) > 3000
+        # sixteen blocks of some lines, and their gradients
+        assert int(whole["boxes"]) < 600
         for step in range(3):
             page.press(key("ARROW_RIGHT"))
             page.at_step(f"0/0/{step}")

@@ -21,8 +21,8 @@ from weft import Tensor, Variable
 from weft.codegen import pipeline
 from weft.device import Allocator
 from weft.engine import programs, realize, schedule
-from weft.errors import WeftError
-from weft.knobs import JIT
+from weft.errors import DataError, WeftError
+from weft.knobs import JIT, VIZ_TRACE, Context
 from weft.uop import trace
 from weft.viz import recording as recording_module
 from weft.viz import shelf
@@ -311,12 +311,30 @@ def test_a_forked_child_leaves_the_trace_to_its_parent(tmp_path: Path) -> None:
         assert len(json.loads(whole.read("index.json"))["items"]) == 1
 
 
-def test_old_traces_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording_module, "trace_folder", lambda: tmp_path)
+def test_old_traces_make_room(tmp_path: Path) -> None:
     for number in range(shelf.KEPT + 5):
         path = tmp_path / f"{number}.weft"
         path.write_bytes(b"")
         os.utime(path, (number, number))
-    assert recording_module._new_path().parent == tmp_path
+    assert shelf.path_for(VIZ_TRACE, tmp_path, ".weft").parent == tmp_path
     left = sorted(int(path.stem) for path in tmp_path.glob("*.weft"))
     assert left[0] == 6 and len(left) == shelf.KEPT - 1
+
+
+def test_where_nothing_can_be_written_is_said_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for wrong in (tmp_path / "file" / "trace.weft", tmp_path):
+        with Context(VIZ_TRACE=str(wrong)), pytest.raises(DataError) as caught:
+            shelf.path_for(VIZ_TRACE, tmp_path, ".weft")
+        assert f"VIZ_TRACE={wrong}: no file can be written there" in str(caught.value)
+        assert "leave it out" in str(caught.value)
+    fine = tmp_path / "new" / "trace.weft"
+    with Context(VIZ_TRACE=str(fine)):
+        assert shelf.path_for(VIZ_TRACE, tmp_path, ".weft") == fine and fine.parent.is_dir()
+
+
+def test_a_cache_folder_that_cannot_be_written_is_no_hindrance(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    path = shelf.path_for(VIZ_TRACE, tmp_path / "file" / "traces", ".weft")
+    assert path.parent.is_dir() and path.suffix == ".weft"
+    path.parent.rmdir()

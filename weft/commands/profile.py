@@ -16,7 +16,7 @@ from weft.viz.profile_file import Row, read_profile, summarise
 from weft.viz.profiling import last_profile
 
 NAME = "profile"
-HELP = "sum up a profile recorded with PROFILE=1"
+HELP = "Sum up a profile, recorded with PROFILE=1."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +46,8 @@ def run(args: argparse.Namespace) -> int:
 def kernel_table(rows: list[Row], ceilings: Ceilings | None, top: int) -> list[str]:
     """Kernels by time, with their rates."""
     total = sum(row.microseconds for row in rows)
-    lines = [f"{sum(r.launches for r in rows)} launches, {total / 1e3:.3f} ms"]
+    launches = sum(row.launches for row in rows)
+    lines = [f"{launches} {'launch' if launches == 1 else 'launches'}, {total / 1e3:.3f} ms"]
     if ceilings is not None:
         lines.append(
             f"ceilings: {ceilings.matmul_gflops:.0f} GFLOP/s in a matmul, "

@@ -61,7 +61,8 @@ class Optimizer:
     """
 
     def __init__(self, params: Iterable[Tensor], lr: float, **frame: Unpack[Frame]) -> None:
-        given: list[Any] = dedup([params] if isinstance(params, Tensor) else list(params))
+        is_many = isinstance(params, Iterable) and not isinstance(params, Tensor)
+        given: list[Any] = dedup(params if is_many else [params])
         for param in given:
             if not isinstance(param, Tensor):
                 raise ArgumentError(

@@ -21,7 +21,7 @@ from weft.disk import cache_folder, write_atomically
 from weft.knobs import JIT, PROFILE_TRACE, Context
 from weft.viz.profile_file import trace_events
 from weft.viz.recording import Recorder
-from weft.viz.shelf import new_path, newest
+from weft.viz.shelf import newest, path_for
 from weft.viz.trace_file import TraceReader
 
 SUFFIX = ".json"
@@ -35,12 +35,6 @@ def profile_folder() -> Path:
 def last_profile() -> Path | None:
     """The newest profile of the folder."""
     return newest(profile_folder(), SUFFIX)
-
-
-def _new_path() -> Path:
-    if PROFILE_TRACE.value:
-        return Path(PROFILE_TRACE.value).expanduser()
-    return new_path(profile_folder(), SUFFIX)
 
 
 class Profiler:
@@ -77,7 +71,7 @@ def profiling(path: str | os.PathLike[str]) -> Iterator[None]:
 
 def start() -> None:
     """Profile until the program ends, then say where the file is."""
-    profiler = Profiler(_new_path())
+    profiler = Profiler(path_for(PROFILE_TRACE, profile_folder(), SUFFIX))
     JIT.value = min(JIT.value, 1) * 2
     owner = os.getpid()
     atexit.register(_finish, profiler, owner)
@@ -88,4 +82,4 @@ def start() -> None:
 def _finish(profiler: Profiler, owner: int) -> None:
     if os.getpid() == owner and profiler.recorder.is_open:
         path = profiler.close()
-        print(f"weft: the profile is {path}; `weft profile` sums it up", file=sys.stderr)
+        print(f"weft: the profile is {path}; `weft profile {path}` sums it up", file=sys.stderr)

@@ -32,7 +32,7 @@ from weft.viz.attach import attach
 from weft.viz.events import Launches, MemoryUse, Spans
 from weft.viz.listing import axes_of, listing
 from weft.viz.node_table import NOTHING, NodeTable
-from weft.viz.shelf import new_path, newest
+from weft.viz.shelf import newest, path_for
 from weft.viz.trace_file import FORMAT, SUFFIX, VERSION, TraceWriter
 
 # Rewrites outside of any schedule or kernel: shapes and indices while a program builds its graph.
@@ -460,12 +460,6 @@ def last_trace() -> Path | None:
     return newest(trace_folder(), SUFFIX)
 
 
-def _new_path() -> Path:
-    if VIZ_TRACE.value:
-        return Path(VIZ_TRACE.value).expanduser()
-    return new_path(trace_folder(), SUFFIX)
-
-
 @contextlib.contextmanager
 def recording(path: str | os.PathLike[str]) -> Iterator[Recorder]:
     """Record what the block computes into a trace, which `weft viz PATH` shows.
@@ -490,7 +484,7 @@ def _show_every_kernel() -> tuple[int, int]:
 
 def start() -> None:
     """Record until the program ends; then say where the trace is, and with VIZ > 0 show it."""
-    recorder = Recorder(_new_path())
+    recorder = Recorder(path_for(VIZ_TRACE, trace_folder(), SUFFIX))
     _show_every_kernel()
     owner = os.getpid()
     atexit.register(_finish, recorder, owner)

@@ -206,6 +206,7 @@ export class GraphView {
                 )
                     this.matches.push(number);
             });
+            this.matching = matching;
         }
         this.element.dataset.found = this.matches.length;
         this.draw();
@@ -216,14 +217,16 @@ export class GraphView {
         if (!this.matches.length) return -1;
         this.current = (this.current + direction + this.matches.length) % this.matches.length;
         const number = this.matches[this.current];
-        this.select(number);
+        // of a box of many nodes the one that was looked for is shown
+        this.select(number, this.layout.boxes[number].members.find(this.matching));
         this.center(this.layout.boxes[number], 0.6);
         return this.current;
     }
 
-    select(number) {
+    select(number, node) {
         this.selected = number;
-        this.onSelect(number < 0 ? null : this.layout.boxes[number], this);
+        const box = this.layout.boxes[number];
+        this.onSelect(number < 0 ? null : { ...box, node: node ?? box.node }, this);
         this.draw();
     }
 
@@ -487,7 +490,7 @@ export class GraphView {
         const changed = box.mark === 2;
         const change = this.side === "before" ? colors.removed : colors.added;
         context.globalAlpha = isFound === false ? 0.28 : 1;
-        if (box.members.length > 1 && !box.chain && hasText) {
+        if (box.members.length > 1 && !box.chain && !box.isLine && hasText) {
             context.fillStyle = colors.box;
             context.strokeStyle = colors.line;
             context.lineWidth = 1;

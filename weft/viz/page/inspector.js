@@ -25,7 +25,7 @@ export function showNode(element, model, box, view, expand) {
                     click: () => {
                         const target = view.boxOf(other);
                         if (target >= 0) {
-                            view.select(target);
+                            view.select(target, other);
                             view.center(view.layout.boxes[target], 0.5);
                         }
                     },
@@ -62,7 +62,7 @@ export function showNode(element, model, box, view, expand) {
         h(
             "div",
             { class: "inspector-head" },
-            h("strong", { class: "mono" }, box.op),
+            h("strong", { class: "mono" }, text(graph.op)),
             h(
                 "button",
                 {
@@ -100,7 +100,9 @@ export function showNode(element, model, box, view, expand) {
                       ? "Fold again"
                       : box.chain
                         ? `Show the ${box.members.length} views`
-                        : `Show all ${box.members.length} alike`,
+                        : box.isLine
+                          ? `Show the ${box.members.length} nodes of this line`
+                          : `Show all ${box.members.length} alike`,
               )
             : null,
     );

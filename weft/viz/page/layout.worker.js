@@ -3,7 +3,7 @@
 // In: a graph in columns (see weft/viz/graphs.py) and options. Out: boxes and edges.
 // Small graphs are laid out by dagre, large ones by the layers below, which take linear time.
 
-importScripts("vendor/dagre.min.js");
+importScripts("vendor/dagre.min.js", "lines.js");
 
 const CHARACTER = 6.75;
 const PADDING = 14;
@@ -26,9 +26,13 @@ function layOut(graph, options) {
     const text = (index) => (index < 0 ? "" : graph.strings[index]);
     const ops = graph.op.map(text);
     const folded = options.leaves ? ops.map(() => false) : foldLeaves(graph, ops);
+    const expanded = new Set(options.expanded || []);
     const classes = options.collapse ? classesOf(graph, ops) : null;
-    const groups = groupsOf(graph, ops, folded, classes, new Set(options.expanded || []));
+    const groups = options.lines
+        ? groupsOfLines(graph, ops, folded, expanded)
+        : groupsOf(graph, ops, folded, classes, expanded);
     const every = boxesOf(graph, ops, text, folded, groups);
+    if (options.lines) nameLines(graph, text, every.boxes, options.lineTexts || []);
     const { boxes, edges } = options.collapse
         ? foldChains(every.boxes, every.edges, groups.expanded)
         : every;
@@ -101,6 +105,58 @@ function groupsOf(graph, ops, folded, classes, expanded) {
     return { list: groups, byNode, expanded };
 }
 
+// Memory that is there before, and views of it: a line's box reads it without an arrow.
+function hideInputs(graph, ops, folded) {
+    const hidden = [...folded];
+    for (let node = 0; node < ops.length - 1; node += 1) {
+        const isView = MOVEMENT.has(ops[node]) && graph.src[node].every((source) => hidden[source]);
+        hidden[node] ||= ops[node] === "BUFFER" || ops[node] === "PARAM" || isView;
+    }
+    return hidden;
+}
+
+// One group for a line, but for those that the reader unfolded.
+function groupsOfLines(graph, ops, folded, expanded) {
+    const list = [];
+    const byNode = new Array(ops.length).fill(-1);
+    const hidden = hideInputs(graph, ops, folded);
+    const add = (members, name) => {
+        for (const node of members) byNode[node] = list.length;
+        list.push({ members, name });
+    };
+    // what is unfolded is read by its neighbours only where it ends, so it keeps its place
+    for (const members of lineGroups(graph, hidden)) {
+        const name = graph.id[members[0]];
+        if (members.length > 1 && !expanded.has(name)) add(members, name);
+        else for (const node of [...members].sort((a, b) => a - b)) add([node], name);
+    }
+    return { list, byNode, expanded };
+}
+
+// A box of several nodes says which line they are from, how many they are, and what they give.
+function nameLines(graph, text, boxes, texts) {
+    for (const box of boxes) {
+        if (box.members.length === 1) continue;
+        const origin = box.members.map((node) => graph.origin[node]).find((line) => line >= 0);
+        const [path, line] = origin === undefined ? ["", 0] : graph.origins[origin];
+        const where = path ? `${path.slice(path.lastIndexOf("/") + 1)}:${line}` : "no line";
+        const gives = [text(graph.dtype[box.node]), text(graph.shape[box.node])];
+        box.title = short(texts[origin] || where, 44);
+        box.lines = [
+            `${where}  ${box.members.length} nodes`,
+            short(gives.filter(Boolean).join("  "), 44),
+        ].filter(Boolean);
+        box.chips = [];
+        box.isLine = true;
+        const widest = Math.max(
+            box.title.length * (CHARACTER + 0.9),
+            ...box.lines.map((one) => one.length * CHARACTER),
+        );
+        box.width = Math.max(64, Math.round(widest + 2 * PADDING));
+        box.height = TITLE_HEIGHT + box.lines.length * LINE_HEIGHT;
+    }
+}
+
 function chipOf(graph, ops, text, node) {
     const op = ops[node];
     if (op === "VECTORIZE") {
@@ -129,7 +185,8 @@ function boxesOf(graph, ops, text, folded, groups) {
         const targets = new Set();
         for (const member of group.members) {
             for (const source of graph.src[member]) {
-                if (!folded[source]) targets.add(groups.byNode[source]);
+                const from = groups.byNode[source];
+                if (from >= 0 && from !== number) targets.add(from);
             }
         }
         graph.src[node].forEach((source, position) => {

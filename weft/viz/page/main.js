@@ -20,6 +20,7 @@ const KEYS = [
     ["b", "before or after"],
     ["s", "both side by side"],
     ["c", "fold repeated subgraphs"],
+    ["g", "fold what one line made"],
     ["l", "leaves as boxes"],
     ["+ − f", "zoom in, out, show all"],
     ["1 2 3", "overview, rewrites, code"],

@@ -7,6 +7,7 @@ import { count, fileName, time } from "./format.js";
 import { GraphView } from "./graph.js";
 import { drawHead } from "./head.js";
 import { showNode } from "./inspector.js";
+import { lineText } from "./model.js";
 import { FAMILY_NAMES } from "./palette.js";
 import { VirtualList } from "./virtual.js";
 
@@ -14,7 +15,9 @@ const ROW = 40;
 const ALL_OPEN = 300;
 
 // what the reader chose stays from kernel to kernel
-const choices = { side: "after", collapse: true, leaves: false };
+const choices = { side: "after", collapse: true, leaves: false, lines: null };
+// a program's graph with more nodes is first shown by lines
+const READABLE = 400;
 
 export class UnitView {
     constructor(host, model, target, go) {
@@ -97,6 +100,9 @@ export class UnitView {
             0,
         );
         this.allOpen = total <= ALL_OPEN;
+        this.isLarge =
+            this.target.unit.kind === "schedule" &&
+            this.passes.some((pass) => pass.before > READABLE);
         this.steps = h("div", { class: "steps" });
         this.stage = h("div", { class: "stage" });
         this.toolbar = h("div", { class: "toolbar" });
@@ -302,7 +308,7 @@ export class UnitView {
                     type: "button",
                     class: "toggle",
                     id: `toggle-${name}`,
-                    "aria-pressed": String(choices[name]),
+                    "aria-pressed": String(this.isOn(name)),
                     title,
                     on: { click: () => this.toggle(name) },
                 },
@@ -318,6 +324,7 @@ export class UnitView {
                 "Fold repeats",
                 "Show subgraphs that are computed alike once, and chains of views as one box (c)",
             ),
+            toggle("lines", "Fold lines", "Show what one line of the program made as one box (g)"),
             toggle("leaves", "Leaves", "Show constants and axes as boxes of their own (l)"),
             h("span", { class: "grow" }),
             this.found,
@@ -344,8 +351,12 @@ export class UnitView {
         this.drawGraphs(keepView);
     }
 
+    isOn(name) {
+        return name === "lines" ? (choices.lines ?? this.isLarge) : choices[name];
+    }
+
     toggle(name) {
-        choices[name] = !choices[name];
+        choices[name] = !this.isOn(name);
         this.drawToolbar();
         this.drawGraphs(false);
     }
@@ -370,11 +381,15 @@ export class UnitView {
         const options = {
             collapse: choices.collapse,
             leaves: choices.leaves,
+            lines: this.isOn("lines"),
             expanded: [...this.expanded],
         };
         try {
             const graphs = await Promise.all(shown.map((side) => ask(`${question}/${side}`)));
             if (drawing !== this.drawing) return;
+            // all graphs of a unit name their lines by the same numbers
+            if (options.lines)
+                options.lineTexts = graphs[0].origins.map((origin) => lineText(this.model, origin));
             this.drawCard(graphs[0]);
             await Promise.all(
                 shown.map((side, index) =>
@@ -500,6 +515,7 @@ export class UnitView {
             b: () => this.setSide(choices.side === "before" ? "after" : "before"),
             s: () => this.setSide(choices.side === "split" ? "after" : "split"),
             c: () => this.toggle("collapse"),
+            g: () => this.toggle("lines"),
             l: () => this.toggle("leaves"),
             f: () => this.fit(),
             "+": () => this.zoom(1.4),
