@@ -6,6 +6,7 @@ Sits under what measures. A framework is written NAME[@KNOB=VALUE,...]:
   torch           PyTorch, op by op
   torch-compile   torch.compile
   jax             jax.jit
+  machine         nobody: as much reading or arithmetic as there has to be
   anything else   a module like tinygrad, imported by that name (weft, tinygrad)
 Invariant: all of them get the same number of threads, and a device that was asked for by name: left
 alone, tinygrad moves to OpenCL by itself once a driver is installed.
@@ -161,6 +162,8 @@ def prepare(framework: str, case: Case) -> Prepared:
         found = importlib.import_module("bench.in_torch").prepare(case, name == "torch-compile")
     elif name == "jax":
         found = importlib.import_module("bench.in_jax").prepare(case)
+    elif name == "machine":
+        found = importlib.import_module("bench.in_machine").prepare(case)
     else:
         found = importlib.import_module("bench.in_weft").prepare(name, case)
     prepared: Prepared = found

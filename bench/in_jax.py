@@ -16,16 +16,24 @@ import numpy as np
 from jax import lax
 
 from bench.frameworks import Prepared
-from bench.workloads import Case, resnet_blocks
+from bench.workloads import MOBILE_BLOCKS, UNET_WIDTHS, Array, Case, resnet_blocks
 
 Weights = dict[str, Any]
 
 
-def conv2d(x: Any, w: Any, stride: int = 1, padding: int = 0) -> Any:
+def array(values: Array, dtype: str = "float32") -> Any:
+    """An array in memory; floats in the dtype of the case, of which halves may come as bits."""
+    if values.dtype == "uint16":
+        return lax.bitcast_convert_type(jnp.asarray(values), getattr(jnp, dtype))
+    return jnp.asarray(values, getattr(jnp, dtype)) if values.dtype == "float32" else values
+
+
+def conv2d(x: Any, w: Any, stride: int = 1, padding: int = 0, groups: int = 1) -> Any:
     """A convolution in PyTorch's layout."""
     around = [(padding, padding)] * 2
+    convolve = functools.partial(lax.conv_general_dilated, feature_group_count=groups)
     layout = ("NCHW", "OIHW", "NCHW")
-    return lax.conv_general_dilated(x, w, (stride, stride), around, dimension_numbers=layout)
+    return convolve(x, w, (stride, stride), around, dimension_numbers=layout)
 
 
 def max_pool(x: Any, k: int, stride: int, padding: int = 0) -> Any:
@@ -95,6 +103,56 @@ def resnet(depth: int, w: Weights, x: Any) -> Any:
     return linear(w, "fc", x.mean((2, 3)))
 
 
+def mobilenet(w: Weights, x: Any) -> Any:
+    """A convolution of each channel by itself, then one of all channels."""
+
+    def layer(name: str, x: Any, *options: int) -> Any:
+        return jax.nn.relu6(batchnorm(w, f"{name}_bn", conv2d(x, w[f"{name}.weight"], *options)))
+
+    x = layer("stem", x, 2, 1)
+    for number, (cin, _, stride) in enumerate(MOBILE_BLOCKS):
+        x = layer(f"blocks.{number}.deep", x, stride, 1, cin)
+        x = layer(f"blocks.{number}.point", x)
+    return linear(w, "fc", x.mean((2, 3)))
+
+
+def unet(w: Weights, x: Any) -> Any:
+    """Down by maxima, up by repetition, with what was there on the way down beside."""
+
+    def pair(name: str, x: Any) -> Any:
+        for part in "ab":
+            at = f"{name}{part}"
+            x = jax.nn.relu(conv2d(x, w[f"{at}.weight"], 1, 1) + _each(w[f"{at}.bias"]))
+        return x
+
+    kept = []
+    last = len(UNET_WIDTHS) - 1
+    for level in range(last):
+        x = pair(f"down{level}", x)
+        kept.append(x)
+        x = max_pool(x, 2, 2)
+    x = pair(f"down{last}", x)
+    for level in reversed(range(last)):
+        x = jnp.repeat(jnp.repeat(x, 2, 2), 2, 3)
+        x = pair(f"up{level}", jnp.concatenate((x, kept[level]), 1))
+    return conv2d(x, w["out.weight"]) + _each(w["out.bias"])
+
+
+def lstm(w: Weights, x: Any) -> Any:
+    """The outputs of all steps."""
+
+    def step(state: Any, inner: Any) -> Any:
+        hidden, memory = state
+        gates = inner + hidden @ w["weight_hh_l0"].T + w["bias_hh_l0"]
+        enter, forget, cell, leave = jnp.split(gates, 4, axis=-1)
+        memory = jax.nn.sigmoid(forget) * memory + jax.nn.sigmoid(enter) * jnp.tanh(cell)
+        hidden = jax.nn.sigmoid(leave) * jnp.tanh(memory)
+        return (hidden, memory), hidden
+
+    start = jnp.zeros(x.shape[1:], x.dtype)
+    return lax.scan(step, (start, start), x @ w["weight_ih_l0"].T + w["bias_ih_l0"])[1]
+
+
 def transformer_block(heads: int, w: Weights, x: Any) -> Any:
     """A transformer block that sees what came before."""
     batch, length, width = x.shape
@@ -124,10 +182,22 @@ def mnist_loss(w: Weights, x: Any, y: Any) -> tuple[Any, Weights]:
     return -chosen.mean(), first | second
 
 
-def mnist_step(rate: float, state: Any, x: Any, y: Any) -> tuple[Any, Any]:
+def gpt2_loss(sizes: dict[str, Any], w: Weights, tokens: Any, labels: Any) -> tuple[Any, Weights]:
+    """The loss; there are no statistics."""
+    x = w["tokens.weight"][tokens] + w["places.weight"][: tokens.shape[1]]
+    for layer in range(sizes["layers"]):
+        start = f"blocks.{layer}."
+        own = {n.removeprefix(start): value for n, value in w.items() if n.startswith(start)}
+        x = transformer_block(sizes["heads"], own, x)
+    logits = (layernorm(x) * w["norm.weight"] + w["norm.bias"]) @ w["tokens.weight"].T
+    chosen = jnp.take_along_axis(jax.nn.log_softmax(logits), labels[..., None], axis=-1)
+    return -chosen.mean(), {}
+
+
+def train_step(loss_of: Any, rate: float, state: Any, x: Any, y: Any) -> tuple[Any, Any]:
     """One step of Adam."""
     w, m, v, t = state
-    (loss, statistics), g = jax.value_and_grad(mnist_loss, has_aux=True)(w, x, y)
+    (loss, statistics), g = jax.value_and_grad(loss_of, has_aux=True)(w, x, y)
     t = t + 1
     m = {name: 0.9 * m[name] + 0.1 * g[name] for name in w}
     v = {name: 0.999 * v[name] + 0.001 * g[name] * g[name] for name in w}
@@ -142,10 +212,12 @@ def decode(
     sizes: dict[str, Any], w: Weights, caches: Any, cos: Any, sin: Any, position: Any, token: Any
 ) -> tuple[Any, Any]:
     """One token of a Llama with a cache of keys and values."""
-    head = sizes["head_width"]
+    head, shared = sizes["head_width"], sizes["heads"] // sizes["key_heads"]
 
     def norm(name: str, x: Any) -> Any:
-        return x * lax.rsqrt((x * x).mean(-1, keepdims=True) + sizes["eps"]) * w[name]
+        wide = x.astype(jnp.float32)
+        wide = wide * lax.rsqrt((wide * wide).mean(-1, keepdims=True) + sizes["eps"])
+        return wide.astype(x.dtype) * w[name]
 
     def rotate(x: Any) -> Any:
         a, b = jnp.split(x, 2, axis=-1)
@@ -163,7 +235,8 @@ def decode(
         pair = jnp.stack((rotate(k), v))
         cache = lax.dynamic_update_slice(caches[i], pair, (0, 0, 0, position, 0))
         new.append(cache)
-        seen = attend(rotate(q), cache[0], cache[1], mask)
+        k, v = (jnp.repeat(part, shared, 1) if shared > 1 else part for part in cache)
+        seen = attend(rotate(q), k, v, mask)
         x = x + seen.swapaxes(1, 2).reshape(1, 1, -1) @ w[f"{p}wo.weight"].T
         h = norm(f"{p}norm2.weight", x)
         gated = jax.nn.silu(h @ w[f"{p}gate.weight"].T) * (h @ w[f"{p}up.weight"].T)
@@ -176,11 +249,23 @@ def gelu_chain(x: Any) -> Any:
     return 0.5 * x * (1 + jnp.tanh(0.7978845608 * (x + 0.044715 * x * x * x))) * 1.1 + 0.1
 
 
+def product(turned: str, a: Any, b: Any) -> Any:
+    """a @ b, of which some are stored the other way round."""
+    return (a.T if "a" in turned else a) @ (b.T if "b" in turned else b)
+
+
+def as_float(result: Any) -> Any:
+    """A result for NumPy, which has no bfloat16."""
+    return np.asarray(result, dtype=np.float32)
+
+
 def _training(case: Case, w: Weights, arguments: list[Any]) -> Callable[[], Any]:
     def zeros() -> Weights:
         return {name: jnp.zeros_like(value) for name, value in w.items()}
 
-    function = jax.jit(functools.partial(mnist_step, case.sizes["rate"]), donate_argnums=0)
+    sizes = case.sizes
+    loss_of = mnist_loss if case.kind == "mnist_train" else functools.partial(gpt2_loss, sizes)
+    function = jax.jit(functools.partial(train_step, loss_of, sizes["rate"]), donate_argnums=0)
     state = [(w, zeros(), zeros(), jnp.float32(0))]
 
     def step() -> Any:
@@ -195,8 +280,8 @@ def _decoding(case: Case, w: Weights, arguments: list[Any]) -> Callable[[], Any]
     arrays = ("cos", "sin", "cache")
     sizes = {name: value for name, value in case.sizes.items() if name not in arrays}
     function = jax.jit(functools.partial(decode, sizes), donate_argnums=1)
-    caches = [[jnp.asarray(array) for array in case.sizes["cache"]]]
-    cos, sin = jnp.asarray(case.sizes["cos"]), jnp.asarray(case.sizes["sin"])
+    caches = [[array(values, case.dtype) for values in case.sizes["cache"]]]
+    cos, sin = (array(case.sizes[name], case.dtype) for name in ("cos", "sin"))
     position = jnp.int32(sizes["position"])
 
     def step() -> Any:
@@ -222,17 +307,17 @@ def _one_by_one(kernels: int, x: Any) -> Callable[[], Any]:
 def prepare(case: Case) -> Prepared:
     """A step that runs and waits."""
     sizes = case.sizes
-    arguments = [jnp.asarray(array) for array in case.inputs]
-    w = {name: jnp.asarray(value) for name, value in case.weights.items()}
+    arguments = [jnp.asarray(array(values, case.dtype)) for values in case.inputs]
+    w = {name: array(value, case.dtype) for name, value in case.weights.items()}
     jax.block_until_ready((arguments, w))
-    if case.kind == "mnist_train":
+    if case.kind in ("mnist_train", "gpt2_train"):
         return _training(case, w, arguments), np.asarray, dict
     if case.kind == "decode":
-        return _decoding(case, w, arguments), np.asarray, dict
+        return _decoding(case, w, arguments), as_float, dict
     if case.kind == "dispatch":
         return _one_by_one(sizes["kernels"], arguments[0]), np.asarray, dict
     simple: dict[str, Callable[..., Any]] = {
-        "matmul": jnp.matmul,
+        "matmul": functools.partial(product, sizes.get("turned", "")),
         "conv": lambda x, k: conv2d(x, k, 1, sizes["padding"]),
         "elementwise": gelu_chain,
         "sum": jnp.sum,
@@ -245,9 +330,12 @@ def prepare(case: Case) -> Prepared:
         function = lambda x: x + 0.001  # noqa: E731
     elif case.kind == "resnet":
         function = functools.partial(jax.jit(functools.partial(resnet, sizes["depth"])), w)
+    elif case.kind in ("mobilenet", "unet", "lstm_net"):
+        nets = {"mobilenet": mobilenet, "unet": unet, "lstm_net": lstm}
+        function = functools.partial(jax.jit(nets[case.kind]), w)
     elif case.kind == "block":
         one = functools.partial(transformer_block, sizes["heads"])
         function = functools.partial(jax.jit(one), w)
     else:
         function = jax.jit(simple[case.kind])
-    return lambda: jax.block_until_ready(function(*arguments)), np.asarray, dict
+    return lambda: jax.block_until_ready(function(*arguments)), as_float, dict

@@ -6,6 +6,7 @@ Sits beside the other frameworks. Invariant: the same weights under the same nam
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,15 @@ from torch import nn
 from torch.nn import functional
 
 from bench.frameworks import Prepared
-from bench.workloads import Case, ResidualBlock, resnet_blocks
+from bench.workloads import (
+    MOBILE_BLOCKS,
+    UNET_WIDTHS,
+    Array,
+    Case,
+    ResidualBlock,
+    resnet_blocks,
+    unet_convolutions,
+)
 
 torch.set_num_threads(int(os.environ.get("BENCH_THREADS", "2")))
 
@@ -84,6 +93,82 @@ class TransformerBlock(nn.Module):
         return x + self.down(functional.gelu(self.up(self.ln2(x)), approximate="tanh"))
 
 
+class MobileBlock(nn.Module):
+    """A convolution of each channel by itself, then one of all channels."""
+
+    def __init__(self, cin: int, cout: int, stride: int) -> None:
+        super().__init__()
+        self.deep = nn.Conv2d(cin, cin, 3, stride, 1, groups=cin, bias=False)
+        self.deep_bn = nn.BatchNorm2d(cin)
+        self.point, self.point_bn = nn.Conv2d(cin, cout, 1, bias=False), nn.BatchNorm2d(cout)
+
+    def forward(self, x: Any) -> Any:
+        x = functional.relu6(self.deep_bn(self.deep(x)))
+        return functional.relu6(self.point_bn(self.point(x)))
+
+
+class MobileNet(nn.Module):
+    """MobileNet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 32, 3, 2, 1, bias=False)
+        self.stem_bn = nn.BatchNorm2d(32)
+        self.blocks = nn.Sequential(*[MobileBlock(*sizes) for sizes in MOBILE_BLOCKS])
+        self.fc = nn.Linear(1024, 1000)
+
+    def forward(self, x: Any) -> Any:
+        x = functional.relu6(self.stem_bn(self.stem(x)))
+        return self.fc(self.blocks(x).mean((2, 3)))
+
+
+class UNet(nn.Module):
+    """Down by maxima, up by repetition, with what was there on the way down beside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name, (cin, cout) in unet_convolutions().items():
+            self.add_module(name, nn.Conv2d(cin, cout, 3, padding=1))
+        self.out = nn.Conv2d(UNET_WIDTHS[0], 2, 1)
+
+    def pair(self, name: str, x: Any) -> Any:
+        for part in "ab":
+            x = functional.relu(getattr(self, f"{name}{part}")(x))
+        return x
+
+    def forward(self, x: Any) -> Any:
+        kept = []
+        last = len(UNET_WIDTHS) - 1
+        for level in range(last):
+            x = self.pair(f"down{level}", x)
+            kept.append(x)
+            x = functional.max_pool2d(x, 2)
+        x = self.pair(f"down{last}", x)
+        for level in reversed(range(last)):
+            x = functional.interpolate(x, scale_factor=2, mode="nearest")
+            x = self.pair(f"up{level}", torch.cat((x, kept[level]), 1))
+        return self.out(x)
+
+
+class Gpt2(nn.Module):
+    """GPT-2: the output shares the table of tokens."""
+
+    def __init__(self, sizes: dict[str, Any]) -> None:
+        super().__init__()
+        width = sizes["width"]
+        self.tokens = nn.Embedding(sizes["vocabulary"], width)
+        self.places = nn.Embedding(sizes["context"], width)
+        layers = range(sizes["layers"])
+        blocks = [TransformerBlock(width, sizes["heads"], 4 * width) for _ in layers]
+        self.blocks = nn.Sequential(*blocks)
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, tokens: Any, labels: Any) -> Any:
+        x = self.tokens(tokens) + self.places(torch.arange(tokens.shape[1]))
+        logits = self.norm(self.blocks(x)) @ self.tokens.weight.T
+        return functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+
+
 class Mnist(nn.Module):
     """The convnet of the training step."""
 
@@ -145,16 +230,25 @@ class Llama(nn.Module):
             cache[0, :, :, position : position + 1] = rotate(k)
             cache[1, :, :, position : position + 1] = v
             k, v = (cache[i, :, :, : position + 1] for i in range(2))
-            seen = functional.scaled_dot_product_attention(rotate(q), k, v)
+            grouped = q.shape[1] != k.shape[1]
+            seen = functional.scaled_dot_product_attention(rotate(q), k, v, enable_gqa=grouped)
             x = x + layer.wo(seen.transpose(1, 2).reshape(1, 1, -1))
             h = layer.norm2(x)
             x = x + layer.down(functional.silu(layer.gate(h)) * layer.up(h))
         return self.out(self.norm(x))
 
 
+def tensor(array: Array, dtype: str = "float32") -> Any:
+    """An array in memory; floats in the dtype of the case, of which halves may come as bits."""
+    made = torch.from_numpy(array)
+    if array.dtype == "uint16":
+        return made.view(getattr(torch, dtype))
+    return made.to(getattr(torch, dtype)) if array.dtype == "float32" else made
+
+
 def _net(model: Any, case: Case) -> Any:
-    state = {name: torch.from_numpy(value.copy()) for name, value in case.weights.items()}
-    missing, extra = model.load_state_dict(state, strict=False)
+    state = {name: tensor(value.copy(), case.dtype) for name, value in case.weights.items()}
+    missing, extra = model.load_state_dict(state, strict=False, assign=case.dtype == "bfloat16")
     missing = [name for name in missing if not name.endswith("num_batches_tracked")]
     if missing or extra:
         raise RuntimeError(f"weights and model disagree on {missing + extra}")
@@ -166,8 +260,14 @@ def _gelu_chain(x: Any) -> Any:
     return 0.5 * x * (1 + inner) * 1.1 + 0.1
 
 
+def product(turned: str, a: Any, b: Any) -> Any:
+    """a @ b, of which some are stored the other way round."""
+    return (a.T if "a" in turned else a) @ (b.T if "b" in turned else b)
+
+
 def _training(case: Case, through: Callable[..., Any]) -> Prepared:
-    model = _net(Mnist(), case).train()
+    net = Mnist() if case.kind == "mnist_train" else Gpt2(case.sizes)
+    model = _net(net, case).train()
     x, y = (torch.from_numpy(array) for array in case.inputs)
     y = y.long()
     optimizer = torch.optim.Adam(model.parameters(), lr=case.sizes["rate"], fused=True)
@@ -185,9 +285,11 @@ def _training(case: Case, through: Callable[..., Any]) -> Prepared:
 
 def _decoding(case: Case, through: Callable[..., Any]) -> Callable[..., Any]:
     sizes = case.sizes
-    model = through(_net(Llama(sizes), case).eval())
-    caches = [torch.from_numpy(array.copy()) for array in sizes["cache"]]
-    cos, sin = torch.from_numpy(sizes["cos"]), torch.from_numpy(sizes["sin"])
+    with torch.device("meta" if case.dtype == "bfloat16" else "cpu"):
+        net = Llama(sizes)
+    model = through(_net(net, case).eval())
+    caches = [tensor(array.copy(), case.dtype) for array in sizes["cache"]]
+    cos, sin = tensor(sizes["cos"], case.dtype), tensor(sizes["sin"], case.dtype)
     return lambda token: model(token, sizes["position"], caches, cos, sin)
 
 
@@ -203,12 +305,12 @@ def _chain(kernels: int) -> Callable[..., Any]:
 def prepare(case: Case, is_compiled: bool) -> Prepared:
     """A step; torch.compile makes one kernel of `dispatch`, PyTorch itself runs op by op."""
     through: Callable[..., Any] = torch.compile if is_compiled else lambda f: f
-    if case.kind == "mnist_train":
+    if case.kind in ("mnist_train", "gpt2_train"):
         return _training(case, through)
     sizes = case.sizes
-    arguments = [torch.from_numpy(array) for array in case.inputs]
+    arguments = [tensor(array, case.dtype) for array in case.inputs]
     simple: dict[str, Callable[..., Any]] = {
-        "matmul": torch.matmul,
+        "matmul": functools.partial(product, sizes.get("turned", "")),
         "conv": lambda x, w: functional.conv2d(x, w, padding=sizes["padding"]),
         "elementwise": _gelu_chain,
         "sum": torch.sum,
@@ -222,6 +324,12 @@ def prepare(case: Case, is_compiled: bool) -> Prepared:
         function = through(simple[case.kind])
     elif case.kind == "resnet":
         function = through(_net(ResNet(sizes["depth"]), case).eval())
+    elif case.kind in ("mobilenet", "unet"):
+        net = MobileNet() if case.kind == "mobilenet" else UNet()
+        function = through(_net(net, case).eval())
+    elif case.kind == "lstm_net":
+        layer = through(_net(nn.LSTM(sizes["width"], sizes["width"]), case).eval())
+        function = lambda x: layer(x)[0]  # noqa: E731
     elif case.kind == "block":
         block = TransformerBlock(sizes["width"], sizes["heads"], sizes["hidden"])
         function = through(_net(block, case).eval())
@@ -234,4 +342,4 @@ def prepare(case: Case, is_compiled: bool) -> Prepared:
         with torch.inference_mode():
             return function(*arguments)
 
-    return step, lambda result: result.numpy(), dict
+    return step, lambda result: result.float().numpy(), dict

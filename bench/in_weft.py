@@ -14,7 +14,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bench.frameworks import Prepared, check_device
-from bench.workloads import Array, Case, ResidualBlock, resnet_blocks
+from bench.workloads import (
+    MOBILE_BLOCKS,
+    UNET_WIDTHS,
+    Array,
+    Case,
+    ResidualBlock,
+    resnet_blocks,
+    unet_convolutions,
+    uniform,
+)
 
 Step = Callable[..., list[Any]]
 
@@ -33,7 +42,17 @@ def synchronize(module: Any) -> None:
     module.Device[module.Device.DEFAULT].synchronize()
 
 
-def set_weights(module: Any, model: Any, weights: dict[str, Array]) -> None:
+def tensor(module: Any, array: Array, dtype: str = "float32") -> Any:
+    """An array in memory; floats in the dtype of the case, of which halves may come as bits."""
+    made = module.Tensor(array)
+    if dtype != "float32" and array.dtype == "uint16":
+        made = made.bitcast(getattr(module.dtypes, dtype))
+    elif dtype != "float32" and array.dtype == "float32":
+        made = made.cast(getattr(module.dtypes, dtype))
+    return made.contiguous().realize()
+
+
+def set_weights(module: Any, model: Any, weights: dict[str, Array], dtype: str = "float32") -> None:
     """Put the shared weights into a model; the names have to agree exactly."""
     state = module.nn.state.get_state_dict(model)
     own = {name for name in state if not name.endswith("num_batches_tracked")}
@@ -41,7 +60,7 @@ def set_weights(module: Any, model: Any, weights: dict[str, Array]) -> None:
     if differing:
         raise RuntimeError(f"weights and model disagree on {sorted(differing)[:8]}")
     for name, value in weights.items():
-        state[name].replace(module.Tensor(value).realize())
+        state[name].replace(tensor(module, value, dtype))
     module.Tensor.realize(*state.values())
 
 
@@ -158,6 +177,65 @@ def make_mnist(module: Any) -> Any:
     return Model()
 
 
+def make_mobilenet(module: Any) -> Any:
+    """MobileNet: a convolution of each channel by itself, then one of all channels."""
+    nn = module.nn
+
+    class Block:
+        def __init__(self, cin: int, cout: int, stride: int) -> None:
+            options = {"stride": stride, "padding": 1, "groups": cin, "bias": False}
+            self.deep, self.deep_bn = nn.Conv2d(cin, cin, 3, **options), nn.BatchNorm(cin)
+            self.point, self.point_bn = nn.Conv2d(cin, cout, 1, bias=False), nn.BatchNorm(cout)
+
+        def __call__(self, x: Any) -> Any:
+            x = self.deep_bn(self.deep(x)).relu6()
+            return self.point_bn(self.point(x)).relu6()
+
+    class MobileNet:
+        def __init__(self) -> None:
+            self.stem = nn.Conv2d(3, 32, 3, stride=2, padding=1, bias=False)
+            self.stem_bn = nn.BatchNorm(32)
+            self.blocks = [Block(*sizes) for sizes in MOBILE_BLOCKS]
+            self.fc = nn.Linear(1024, 1000)
+
+        def __call__(self, x: Any) -> Any:
+            x = self.stem_bn(self.stem(x)).relu6()
+            return self.fc(x.sequential(self.blocks).mean((2, 3)))
+
+    return MobileNet()
+
+
+def make_unet(module: Any) -> Any:
+    """A U-Net: down by maxima, up by repetition, with what was there on the way down beside."""
+    nn = module.nn
+
+    class UNet:
+        def __init__(self) -> None:
+            for name, (cin, cout) in unet_convolutions().items():
+                setattr(self, name, nn.Conv2d(cin, cout, 3, padding=1))
+            self.out = nn.Conv2d(UNET_WIDTHS[0], 2, 1)
+
+        def pair(self, name: str, x: Any) -> Any:
+            for part in "ab":
+                x = getattr(self, f"{name}{part}")(x).relu()
+            return x
+
+        def __call__(self, x: Any) -> Any:
+            kept = []
+            last = len(UNET_WIDTHS) - 1
+            for level in range(last):
+                x = self.pair(f"down{level}", x)
+                kept.append(x)
+                x = x.max_pool2d((2, 2))
+            x = self.pair(f"down{last}", x)
+            for level in reversed(range(last)):
+                x = x.repeat_interleave(2, 2).repeat_interleave(2, 3)
+                x = self.pair(f"up{level}", x.cat(kept[level], dim=1))
+            return self.out(x)
+
+    return UNet()
+
+
 def rotate(x: Any, cos: Any, sin: Any) -> Any:
     """Rotary places."""
     a, b = x.chunk(2, dim=-1)
@@ -188,8 +266,9 @@ def make_llama(module: Any, sizes: dict[str, Any]) -> Any:
             q, k = rotate(q, cos, sin), rotate(k, cos, sin)
             cache[:, :, :, position : position + 1, :].assign(k.stack(v)).realize()
             k, v = (cache[i, :, :, 0 : position + 1, :] for i in range(2))
-            seen = q.scaled_dot_product_attention(k, v).transpose(1, 2).reshape(1, 1, -1)
-            x = x + self.wo(seen)
+            grouped = {"enable_gqa": True} if sizes["heads"] != sizes["key_heads"] else {}
+            seen = q.scaled_dot_product_attention(k, v, **grouped)
+            x = x + self.wo(seen.transpose(1, 2).reshape(1, 1, -1))
             h = self.norm2(x)
             return (x + self.down(self.gate(h).silu() * self.up(h))).contiguous()
 
@@ -209,11 +288,16 @@ def gelu_chain(x: Any) -> Any:
     return 0.5 * x * (1 + (0.7978845608 * (x + 0.044715 * x * x * x)).tanh()) * 1.1 + 0.1
 
 
+def product(a: Any, b: Any, turned: str) -> Any:
+    """a @ b, of which some are stored the other way round."""
+    return (a.T if "a" in turned else a) @ (b.T if "b" in turned else b)
+
+
 def lazy(module: Any, case: Case) -> tuple[Step, list[Any]]:
     """A function and its arguments; inputs and weights are in memory already."""
-    arguments = [module.Tensor(array).realize() for array in case.inputs]
+    arguments = [tensor(module, array, case.dtype) for array in case.inputs]
     simple: dict[str, Step] = {
-        "matmul": lambda a, b: [a @ b],
+        "matmul": lambda a, b: [product(a, b, case.sizes.get("turned", ""))],
         "conv": lambda x, w: [x.conv2d(w, padding=case.sizes["padding"])],
         "elementwise": lambda x: [gelu_chain(x)],
         "sum": lambda x: [x.sum()],
@@ -226,23 +310,41 @@ def lazy(module: Any, case: Case) -> tuple[Step, list[Any]]:
         return simple[case.kind], arguments
     if case.kind == "dispatch":
         return _chain(case.sizes["kernels"]), arguments
-    if case.kind == "mnist_train":
+    if case.kind in ("mnist_train", "gpt2_train"):
         return _training(module, case), arguments
+    if case.kind == "lstm_net":
+        layer = module.nn.LSTM(case.sizes["width"], case.sizes["width"])
+        set_weights(module, layer, case.weights)
+        return lambda x: [layer(x)[0]], arguments
+    if case.kind == "quantised":
+        return _quantised(module, case), arguments
     if case.kind == "lstm":
         return _recurrence(module, case), arguments
     if case.kind == "decode":
         position = module.Variable("position", 1, case.sizes["context"] - 1)
         return _decoding(module, case), [*arguments, position.bind(case.sizes["position"])]
     sizes = case.sizes
-    model = (
-        make_resnet(module, sizes["depth"])
-        if case.kind == "resnet"
-        else make_gpt2(module, sizes)
-        if case.kind == "gpt2"
-        else make_block(module, sizes["width"], sizes["heads"], sizes["hidden"])
-    )
+    makers: dict[str, Callable[[], Any]] = {
+        "resnet": lambda: make_resnet(module, sizes["depth"]),
+        "mobilenet": lambda: make_mobilenet(module),
+        "unet": lambda: make_unet(module),
+        "gpt2": lambda: make_gpt2(module, sizes),
+        "block": lambda: make_block(module, sizes["width"], sizes["heads"], sizes["hidden"]),
+    }
+    model = makers[case.kind]()
     set_weights(module, model, case.weights)
     return lambda x: [model(x)], arguments
+
+
+def _quantised(module: Any, case: Case) -> Step:
+    """A product with weights that are unpacked on the way: only weft reads these formats."""
+    name, rows = case.sizes["format"], case.sizes["rows"]
+    if name == "int8":
+        scale = tensor(module, uniform("scale", 0.5, 1.0, rows))
+        return lambda x, w: [(x @ w.bitcast(module.dtypes.int8).float().T) * scale]
+    formats = importlib.import_module(f"{module.__name__}.nn.formats.dequantise").FORMATS
+    layout = next(found for found in formats.values() if found.name == name)
+    return lambda x, w: [x @ layout.dequantise(w).reshape(rows, -1).T]
 
 
 def _chain(kernels: int) -> Step:
@@ -255,7 +357,7 @@ def _chain(kernels: int) -> Step:
 
 
 def _training(module: Any, case: Case) -> Step:
-    model = make_mnist(module)
+    model = make_mnist(module) if case.kind == "mnist_train" else make_gpt2(module, case.sizes)
     set_weights(module, model, case.weights)
     parameters = module.nn.state.get_parameters(model)
     optimizer = module.nn.optim.Adam(parameters, lr=case.sizes["rate"])
@@ -284,9 +386,9 @@ def _recurrence(module: Any, case: Case) -> Step:
 
 def _decoding(module: Any, case: Case) -> Step:
     model = make_llama(module, case.sizes)
-    set_weights(module, model, case.weights)
-    caches = [module.Tensor(array).realize() for array in case.sizes["cache"]]
-    cos, sin = (module.Tensor(case.sizes[name]).realize() for name in ("cos", "sin"))
+    set_weights(module, model, case.weights, case.dtype)
+    caches = [tensor(module, array, case.dtype) for array in case.sizes["cache"]]
+    cos, sin = (tensor(module, case.sizes[name], case.dtype) for name in ("cos", "sin"))
 
     def step(token: Any, position: Any) -> list[Any]:
         x = model.tok(token)
@@ -324,4 +426,4 @@ def prepare(name: str, case: Case) -> Prepared:
         kernels = module.GlobalCounters.kernel_count
         return {"kernels": kernels, "device": check_device(module)}
 
-    return step, lambda result: result.numpy(), facts
+    return step, lambda result: result.float().numpy(), facts

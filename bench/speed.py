@@ -30,6 +30,8 @@ import numpy as np
 from bench import frameworks, workloads
 
 DEFAULT = ["weft", "torch", "jax"]
+# of numbers kept in a dtype, against what else is kept in it
+TOLERANCES = {"float32": 1e-3, "float16": 1e-2, "bfloat16": 6e-2}
 Results = dict[str, dict[str, Any]]
 
 
@@ -117,25 +119,45 @@ class Job:
         self.slices: dict[str, list[tuple[float, list[float]]]] = {}
         self.live: list[Worker] = []
         self.folder = tempfile.TemporaryDirectory()
-        for number, framework in enumerate(options.frameworks):
-            path = os.path.join(self.folder.name, f"{number}.npy")
-            worker = Worker(framework, name, path, options, log)
-            try:
-                self.results[framework] = worker.read()
-                self.slices[framework] = []
-                self.live.append(worker)
-            except RuntimeError as error:
-                self.results[framework] = {"error": str(error)}
+        self.log = log
+        self.paths: dict[str, str] = {}
+        # all at once to take turns, or one after another where memory holds one only
+        self.is_alone = name in workloads.ALONE
+        self.dtype = workloads.HALVES.get(name, "float32")
+
+    def run(self) -> None:
+        """Set up, and time."""
+        names = self.options.frameworks
+        groups = [[name] for name in names] if self.is_alone else [names]
+        for group in groups:
+            self.live = []
+            for framework in group:
+                self._set_up(framework)
+            self._time()
+            for worker in self.live:
                 worker.close()
-        self._compare()
+
+    def _set_up(self, framework: str) -> None:
+        path = os.path.join(self.folder.name, f"{len(self.paths)}.npy")
+        worker = Worker(framework, self.name, path, self.options, self.log)
+        try:
+            self.results[framework] = worker.read()
+            self.slices[framework] = []
+            self.paths[framework] = path
+            self.live.append(worker)
+        except RuntimeError as error:
+            self.results[framework] = {"error": str(error)}
+            worker.close()
 
     def _compare(self) -> None:
-        torch = next((w for w in self.live if w.framework == "torch"), None)
-        for worker in self.live:
-            error = None if torch is None else error_of(np.load(worker.path), np.load(torch.path))
-            self.results[worker.framework]["error of result"] = error
+        reference = self.paths.get("torch")
+        for framework, path in self.paths.items():
+            error = None
+            if reference is not None and framework != "machine":
+                error = error_of(np.load(path), np.load(reference), TOLERANCES[self.dtype])
+            self.results[framework]["error of result"] = error
 
-    def time(self) -> None:
+    def _time(self) -> None:
         """Rounds; up to three times as many for a framework that was disturbed in most of them."""
         for number in range(3 * self.options.rounds):
             for worker in list(self.live):
@@ -160,8 +182,7 @@ class Job:
 
     def finish(self) -> Results:
         """Medians over quiet slices; over the least disturbed three, and marked, if few were."""
-        for worker in self.live:
-            worker.close()
+        self._compare()
         self.folder.cleanup()
         for framework, slices in self.slices.items():
             if not slices or "error" in self.results[framework]:
@@ -246,6 +267,7 @@ def arguments() -> argparse.Namespace:
     add = parser.add_argument
     add("--with", dest="frameworks", nargs="+", default=DEFAULT, help="the first is the subject")
     add("--only", default="*", help="names of workloads, with wildcards, separated by commas")
+    add("--own", action="store_true", help="also the workloads that only weft runs")
     add("--rounds", type=int, default=7)
     add("--slice", type=float, default=0.3, help="seconds of calls per framework and round")
     add("--budget", type=float, default=8.0, help="seconds of a framework on a workload")
@@ -265,7 +287,8 @@ def main() -> None:
     options = arguments()
     frameworks.pin(options.threads)
     patterns = options.only.split(",")
-    chosen = [n for n in workloads.CASES if any(fnmatch.fnmatch(n, p) for p in patterns)]
+    known = {**workloads.CASES, **workloads.OWN_CASES} if options.own else workloads.CASES
+    chosen = [n for n in known if any(fnmatch.fnmatch(n, p) for p in patterns)]
     names = options.frameworks
     rows = [["workload, ms"]]
     rows[0] += [cell for name in names for cell in (name, "best")]
@@ -275,7 +298,7 @@ def main() -> None:
             started = time.perf_counter()
             with locked(options.lock):
                 job = Job(name, options, log)
-                job.time()
+                job.run()
             found = job.finish()
             rows.append(row(name, found, names))
             keep(options.json, "speed", name, found, options)

@@ -31,6 +31,7 @@ class Case:
     operations: float = 0.0  # useful floating point operations
     traffic: float = 0.0  # bytes that have to be moved
     name: str = ""
+    dtype: str = "float32"  # that inputs and weights are kept in; bfloat16 weights come as bits
 
 
 def generator(name: str) -> np.random.Generator:
@@ -56,7 +57,7 @@ def fill(shapes: Shapes) -> dict[str, Array]:
     for name, shape in shapes.items():
         if name.endswith("running_var"):
             filled[name] = uniform(name, 0.5, 1.5, *shape)
-        elif name.endswith(("running_mean", "bias")):
+        elif name.endswith("running_mean") or "bias" in name:
             filled[name] = normal(name, *shape, scale=0.1)
         elif len(shape) == 1:
             # scales of normalisations
@@ -196,6 +197,32 @@ def _matmul(size: int, columns: int) -> Case:
     return Case("matmul", {}, [normal("a", size, size), right], {}, operations, traffic)
 
 
+def _product(rows: int, inner: int, columns: int, turned: str = "", dtype: str = "float32") -> Case:
+    """a @ b; what is turned is stored the other way round, as the weights of a layer are."""
+    left = normal("a", *((inner, rows) if "a" in turned else (rows, inner)))
+    right = normal("b", *((columns, inner) if "b" in turned else (inner, columns)))
+    operations = 2.0 * rows * inner * columns
+    itemsize = 4.0 if dtype == "float32" else 2.0
+    traffic = itemsize * (left.size + right.size + rows * columns)
+    case = Case("matmul", {"turned": turned}, [left, right], {}, operations, traffic)
+    case.dtype = dtype
+    return case
+
+
+def _quantised(name: str, rows: int, columns: int) -> Case:
+    """A vector and a matrix in a block format of GGUF, or int8 with a scale a row."""
+    count, nbytes = {
+        "Q4_0": (32, 18),
+        "Q8_0": (32, 34),
+        "Q4_K": (256, 144),
+        "Q6_K": (256, 210),
+    }.get(name, (columns, columns))
+    blocks = generator(name).integers(0, 100, (rows * columns // count, nbytes)).astype(np.uint8)
+    inputs = [normal("x", 1, columns), blocks]
+    sizes = {"format": name, "rows": rows}
+    return Case("quantised", sizes, inputs, {}, 2.0 * rows * columns, float(blocks.size))
+
+
 def _convolution(which: str) -> Case:
     batch, cin, cout, side, k = CONVOLUTIONS[which]
     x = normal("x", batch, cin, side, side)
@@ -230,6 +257,53 @@ def _resnet(depth: int) -> Case:
     return Case("resnet", {"depth": depth}, [normal("img", 1, 3, 224, 224)], weights, operations)
 
 
+MOBILE_BLOCKS = [(32, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2), (256, 256, 1)]
+MOBILE_BLOCKS += [(256, 512, 2), *[(512, 512, 1)] * 5, (512, 1024, 2), (1024, 1024, 1)]
+UNET_WIDTHS = (32, 64, 128, 256)
+
+
+def _mobilenet_shapes() -> Shapes:
+    shapes: Shapes = {"stem.weight": (32, 3, 3, 3), **_batchnorm("stem_bn", 32)}
+    for number, (cin, cout, _) in enumerate(MOBILE_BLOCKS):
+        name = f"blocks.{number}"
+        shapes |= {f"{name}.deep.weight": (cin, 1, 3, 3), **_batchnorm(f"{name}.deep_bn", cin)}
+        shapes |= {
+            f"{name}.point.weight": (cout, cin, 1, 1),
+            **_batchnorm(f"{name}.point_bn", cout),
+        }
+    return shapes | {"fc.weight": (1000, 1024), "fc.bias": (1000,)}
+
+
+def unet_convolutions() -> dict[str, tuple[int, int]]:
+    """(channels in, channels out) of each, by name: down, bottom, up, with what was kept beside."""
+    found: dict[str, tuple[int, int]] = {}
+    channels = 3
+    for level, width in enumerate(UNET_WIDTHS):
+        found |= {f"down{level}a": (channels, width), f"down{level}b": (width, width)}
+        channels = width
+    for level in reversed(range(len(UNET_WIDTHS) - 1)):
+        width = UNET_WIDTHS[level]
+        found |= {f"up{level}a": (channels + width, width), f"up{level}b": (width, width)}
+        channels = width
+    return found
+
+
+def _unet() -> Case:
+    side = 128
+    shapes: Shapes = {"out.weight": (2, UNET_WIDTHS[0], 1, 1), "out.bias": (2,)}
+    operations = 2.0 * 2 * UNET_WIDTHS[0] * side * side
+    for name, (cin, cout) in unet_convolutions().items():
+        shapes |= {f"{name}.weight": (cout, cin, 3, 3), f"{name}.bias": (cout,)}
+        pixels = (side >> int(name[-2])) ** 2
+        operations += 2.0 * 9 * cin * cout * pixels
+    return Case("unet", {}, [normal("img", 1, 3, side, side)], fill(shapes), operations)
+
+
+def _mobilenet() -> Case:
+    image = normal("img", 1, 3, 224, 224)
+    return Case("mobilenet", {}, [image], fill(_mobilenet_shapes()), 1.14e9)
+
+
 def _mnist(batch: int) -> Case:
     x = uniform("x", 0, 1, batch, 1, 28, 28)
     y = generator("y").integers(0, 10, batch).astype(np.int32)
@@ -240,6 +314,25 @@ def _gpt2(length: int) -> Case:
     sizes = {"width": 768, "heads": 12, "layers": 12, "vocabulary": 50257, "context": 1024}
     tokens = generator("tokens").integers(0, 50257, (1, length)).astype(np.int32)
     return Case("gpt2", sizes, [tokens], fill(_gpt2_shapes(sizes)))
+
+
+def _gpt2_train(batch: int, length: int) -> Case:
+    case = _gpt2(length)
+    tokens = generator("tokens").integers(0, 50257, (batch, length + 1)).astype(np.int32)
+    case.kind, case.inputs = "gpt2_train", [tokens[:, :-1].copy(), tokens[:, 1:].copy()]
+    case.sizes["rate"] = 1e-4
+    matrices = sum(w.size for name, w in case.weights.items() if not name.startswith("places"))
+    case.operations = 6.0 * batch * length * matrices
+    return case
+
+
+def _lstm_net(steps: int, batch: int, width: int) -> Case:
+    """A layer of an LSTM over a sequence."""
+    shapes: Shapes = {f"weight_{part}_l0": (4 * width, width) for part in ("ih", "hh")}
+    shapes |= {f"bias_{part}_l0": (4 * width,) for part in ("ih", "hh")}
+    sizes = {"width": width, "steps": steps}
+    operations = 2.0 * steps * batch * 8 * width * width
+    return Case("lstm_net", sizes, [normal("x", steps, batch, width)], fill(shapes), operations)
 
 
 def lstm(steps: int) -> Case:
@@ -255,10 +348,40 @@ def lstm(steps: int) -> Case:
     return Case("lstm", sizes, [normal("x", steps, 1, width)], fill(shapes))
 
 
-def _decode() -> Case:
+def halves(array: Array) -> Array:
+    """The bits of the nearest bfloat16 of each number."""
+    bits = array.view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def _fill_halves(shapes: Shapes) -> dict[str, Array]:
+    """Weights as bits of bfloat16; large ones repeat the same numbers, for those take long."""
+    drawn = normal("halves", 1 << 22)
+    filled: dict[str, Array] = {}
+    for name, shape in shapes.items():
+        if len(shape) == 1:
+            filled[name] = halves(uniform(name, 0.5, 1.0, *shape))
+        else:
+            scaled = halves(drawn * np.float32(float(np.prod(shape[1:])) ** -0.5))
+            filled[name] = np.resize(scaled, shape)
+    return filled
+
+
+def _decode_134m() -> Case:
     sizes: dict[str, Any] = dict(width=768, layers=12, heads=12, key_heads=12, head_width=64)
     sizes |= dict(hidden=2048, vocabulary=32000, context=512, position=256, eps=1e-5)
-    weights = fill(_llama_shapes(sizes))
+    return _decode(sizes, fill(_llama_shapes(sizes)))
+
+
+def _decode_1b() -> Case:
+    sizes: dict[str, Any] = dict(width=2048, layers=22, heads=32, key_heads=4, head_width=64)
+    sizes |= dict(hidden=5632, vocabulary=32000, context=512, position=256, eps=1e-5)
+    case = _decode(sizes, _fill_halves(_llama_shapes(sizes)))
+    case.dtype, case.traffic = "bfloat16", case.traffic / 2
+    return case
+
+
+def _decode(sizes: dict[str, Any], weights: dict[str, Array]) -> Case:
     halves = np.arange(0, sizes["head_width"], 2, dtype=np.float32) / sizes["head_width"]
     angles = np.outer(np.arange(sizes["context"], dtype=np.float32), 1.0 / 10000.0**halves)
     sizes["cos"], sizes["sin"] = (f(angles).astype(np.float32) for f in (np.cos, np.sin))
@@ -288,16 +411,50 @@ CASES: dict[str, Callable[[], Case]] = {
     "resnet18": lambda: _resnet(18),
     "resnet50": lambda: _resnet(50),
     "mnist_train": lambda: _mnist(128),
-    "decode": _decode,
+    "decode": _decode_134m,
+    "decode_1b": _decode_1b,
     "dispatch100": lambda: _dispatch(100),
     "eager_op": lambda: Case("eager_op", {}, [normal("x", 16)]),
 }
+# beside the table above, by the same rules
+MORE_CASES: dict[str, Callable[[], Case]] = {
+    **{f"matmul{n}": functools.partial(_matmul, n, n) for n in (1000, 1023, 1025, 4096)},
+    **{
+        f"matmul1024_{t}": functools.partial(_product, 1024, 1024, 1024, t)
+        for t in ("a", "b", "ab")
+    },
+    "matmul_197x768x3072": lambda: _product(197, 768, 3072, "b"),
+    **{f"skinny{m}": functools.partial(_product, m, 4096, 8192, "b") for m in (1, 2, 4, 8, 16)},
+    **{
+        f"gemv_{dtype}": functools.partial(_product, 1, 4096, 16384, "b", dtype)
+        for dtype in ("float16", "bfloat16")
+    },
+    **{
+        f"matmul1024_{dtype}": functools.partial(_product, 1024, 1024, 1024, "b", dtype)
+        for dtype in ("float16", "bfloat16")
+    },
+    "mobilenet": _mobilenet,
+    "unet": _unet,
+    "lstm_net": lambda: _lstm_net(32, 16, 512),
+    "gpt2_train": lambda: _gpt2_train(2, 64),
+}
+CASES |= MORE_CASES
 # what only weft is measured with
 OWN_CASES: dict[str, Callable[[], Case]] = {
+    **{
+        f"gemv_{name.lower()}": functools.partial(_quantised, name, 8192, 4096)
+        for name in ("int8", "Q4_0", "Q8_0", "Q4_K", "Q6_K")
+    },
     "gpt2": lambda: _gpt2(64),
     **{f"lstm{n}": functools.partial(lstm, n) for n in (64, 128, 256, 512, 1024, 2048, 4096)},
     "dispatch1000": lambda: _dispatch(1000),
 }
+
+
+# too large for several frameworks at once; and what is not kept in float32
+ALONE = ("decode_1b",)
+HALVES = {name: name.rpartition("_")[2] for name in MORE_CASES if name.endswith("float16")}
+HALVES["decode_1b"] = "bfloat16"
 
 
 def make(name: str) -> Case:

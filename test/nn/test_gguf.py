@@ -48,6 +48,23 @@ def test_dequantises_as_the_reference(gguf: Any, number: int) -> None:
 
 
 @pytest.mark.parametrize("number", BLOCKS, ids=[f.name for f in BLOCKS.values()])
+def test_a_product_unpacks_the_blocks_inside(gguf: Any, number: int) -> None:
+    """One kernel over the raw bytes: no weights are stored on the way."""
+    layout = BLOCKS[number]
+    raw = random_blocks(layout, 64, 512)
+    blocks = Tensor(raw.reshape(-1, layout.nbytes)).realize()
+    x = np.random.default_rng(1).standard_normal((1, 512)).astype(np.float32)
+    vector = Tensor(x).realize()
+    product = vector @ layout.dequantise(blocks).reshape(64, 512).T
+    GlobalCounters.reset()
+    found = product.numpy()
+    assert GlobalCounters.kernel_count == 1
+    weights = gguf.quants.dequantize(raw, gguf.GGMLQuantizationType(number)).astype(np.float64)
+    bound = 4 * np.finfo(np.float32).eps * np.sqrt(512) * (np.abs(x) @ np.abs(weights).T)
+    assert (np.abs(found - x @ weights.T) <= bound).all()
+
+
+@pytest.mark.parametrize("number", BLOCKS, ids=[f.name for f in BLOCKS.values()])
 def test_edges_of_blocks(gguf: Any, number: int) -> None:
     """Blocks of equal bytes: every field at its least, at its greatest, and in patterns."""
     layout = BLOCKS[number]

@@ -37,9 +37,16 @@ class PlainFormat:
 
 def _half(blocks: Tensor, start: int) -> Tensor:
     """The float16 at a byte of each block, as float32, shape (blocks, 1)."""
-    low = blocks[:, start : start + 1].cast(dtypes.uint16)
-    high = blocks[:, start + 1 : start + 2].cast(dtypes.uint16)
-    return (low | (high << 8)).bitcast(dtypes.float16).cast(dtypes.float32)
+    return _joined(blocks, start, dtypes.uint16).bitcast(dtypes.float16).cast(dtypes.float32)
+
+
+def _joined(blocks: Tensor, start: int, dtype: DType) -> Tensor:
+    """The number that the bytes from `start` on make up, shape (blocks, 1)."""
+    parts = [blocks[:, i : i + 1].cast(dtype) for i in range(start, start + dtype.itemsize)]
+    number = parts[0]
+    for place, part in enumerate(parts[1:], 1):
+        number = number | (part << (8 * place))
+    return number
 
 
 def _signed(values: Tensor) -> Tensor:
@@ -58,14 +65,26 @@ def _nibbles(values: Tensor) -> Tensor:
 
 
 def _fifth_bits(blocks: Tensor, start: int) -> Tensor:
-    """One bit for each of 32 values, out of four bytes, at the place of 16."""
-    # value v has bit v % 8 of byte v // 8: the fields come byte by byte, lowest bit first
-    bits = _fields(blocks[:, start : start + 4].unsqueeze(-1), 1, 8)
-    return bits.reshape(blocks.shape[0], 32) << 4
+    """One bit for each of 32 values, out of a word of 32 bits, at the place of 16."""
+    word = _joined(blocks, start, dtypes.uint32).unsqueeze(-1)
+    # as many values in a row as share their bytes with others, see _nibbles
+    places = Tensor.arange(32, dtype=dtypes.uint32).reshape(2, 16)
+    return _sixteen_if(word, places).reshape(blocks.shape[0], 32)
+
+
+def _sixteen_if(values: Tensor, places: Tensor) -> Tensor:
+    """16 where the bit at a place is set, else 0."""
+    is_set = (values & (places.const_like(1) << places)) != 0
+    return is_set.where(Tensor(16, dtype=dtypes.uint8), 0)
+
+
+def _centred(values: Tensor, middle: int, scale: Tensor) -> Tensor:
+    """(values - middle) * scale, as one product and sum each; of so few bits both are exact."""
+    return values.cast(dtypes.float32) * scale + scale * -float(middle)
 
 
 def _q4_0(blocks: Tensor) -> Tensor:
-    return _half(blocks, 0) * (_nibbles(blocks[:, 2:]).cast(dtypes.float32) - 8.0)
+    return _centred(_nibbles(blocks[:, 2:]), 8, _half(blocks, 0))
 
 
 def _q4_1(blocks: Tensor) -> Tensor:
@@ -75,7 +94,7 @@ def _q4_1(blocks: Tensor) -> Tensor:
 
 def _q5_0(blocks: Tensor) -> Tensor:
     values = _nibbles(blocks[:, 6:]) | _fifth_bits(blocks, 2)
-    return _half(blocks, 0) * (values.cast(dtypes.float32) - 16.0)
+    return _centred(values, 16, _half(blocks, 0))
 
 
 def _q5_1(blocks: Tensor) -> Tensor:
@@ -87,22 +106,30 @@ def _q8_0(blocks: Tensor) -> Tensor:
     return _half(blocks, 0) * _signed(blocks[:, 2:])
 
 
-def _scales_and_minima(packed: Tensor) -> tuple[Tensor, Tensor]:
+def _scales_and_minima(blocks: Tensor, start: int) -> tuple[Tensor, Tensor]:
     """Eight scales and eight minima of 6 bits each, packed in 12 bytes: two of shape (n, 8, 1).
 
     Bytes 0-3 hold scales 0-3, bytes 4-7 minima 0-3; the two high bits of these are the high bits
-    of 4-7, whose low bits are the halves of bytes 8-11.
+    of 4-7, whose low bits are the halves of bytes 8-11. Four at a time are unpacked in one word.
     """
-    first, second, third = packed[:, 0:4], packed[:, 4:8], packed[:, 8:12]
-    scales = (first & 63).cat((third & 15) | ((first >> 6) << 4), dim=1)
-    minima = (second & 63).cat((third >> 4) | ((second >> 6) << 4), dim=1)
-    float32 = dtypes.float32
-    return scales.cast(float32).unsqueeze(-1), minima.cast(float32).unsqueeze(-1)
+    first, second, third = (_joined(blocks, start + i, dtypes.uint32) for i in (0, 4, 8))
+    low, high, six = 0x0F0F0F0F, 0x30303030, 0x3F3F3F3F
+    scales = (first & six, (third & low) | ((first >> 2) & high))
+    minima = (second & six, ((third >> 4) & low) | ((second >> 2) & high))
+    return _bytes_of(*scales), _bytes_of(*minima)
+
+
+def _bytes_of(low: Tensor, high: Tensor) -> Tensor:
+    """The bytes of two words, lowest first, as float32: (n, 1) each -> (n, 8, 1)."""
+    number = Tensor.arange(8, dtype=dtypes.uint32)
+    word = (number < 4).where(low, high)
+    values = (word >> (number % 4 * 8)) & 255
+    return values.cast(dtypes.float32).unsqueeze(-1)
 
 
 def _scaled_parts(blocks: Tensor, values: Tensor) -> Tensor:
     """values (n, 8, 32) with the scales and minima at the front of a Q4_K or Q5_K block."""
-    scales, minima = _scales_and_minima(blocks[:, 4:16])
+    scales, minima = _scales_and_minima(blocks, 4)
     scale = _half(blocks, 0).unsqueeze(-1) * scales
     minimum = _half(blocks, 2).unsqueeze(-1) * minima
     return (scale * values.cast(dtypes.float32) - minimum).reshape(blocks.shape[0], 256)
@@ -118,8 +145,8 @@ def _q4_k(blocks: Tensor) -> Tensor:
 def _q5_k(blocks: Tensor) -> Tensor:
     count = blocks.shape[0]
     low = _fields(blocks[:, 48:176].reshape(count, 4, 32), 4, 2).reshape(count, 8, 32)
-    high = _fields(blocks[:, 16:48], 1, 8)
-    return _scaled_parts(blocks, low | (high << 4))
+    places = Tensor.arange(8, dtype=dtypes.uint8).reshape(8, 1)
+    return _scaled_parts(blocks, low | _sixteen_if(blocks[:, 16:48].unsqueeze(-2), places))
 
 
 def _q6_k(blocks: Tensor) -> Tensor:
