@@ -72,7 +72,8 @@ class Expressions:
             lanes = [found[s] for s in node.src]
             return lanes if len(lanes) > 1 else lanes[0]
         if op is Ops.GEP:
-            lanes = [found[node.src[0]][lane] for lane in node.arg]
+            vectors = [lane for s in node.src for lane in found[s]]
+            lanes = [vectors[lane] for lane in node.arg]
             return lanes if len(lanes) > 1 else lanes[0]
         if op in GroupOp.Elementwise:
             return _elementwise(node, [found[s] for s in node.src])

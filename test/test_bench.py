@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import frameworks, in_weft, latency, phases, speed, workloads
+from bench import frameworks, in_machine, in_weft, latency, phases, speed, table, workloads
 
 
 def test_a_name_always_gives_the_same_numbers() -> None:
@@ -49,3 +49,54 @@ def test_phases_of_a_step() -> None:
     assert found.kernels >= found.distinct > 0 and found.operations > 0
     assert set(found.seconds) == {"graph", "schedule", "optimise", "lower", "render", "llvm"}
     assert all(seconds >= 0 for seconds in found.seconds.values())
+
+
+def test_shapes_of_the_nets() -> None:
+    shapes = workloads._mobilenet_shapes()
+    count = sum(int(np.prod(shape)) for name, shape in shapes.items() if "running" not in name)
+    assert count == 4_231_976
+    joined = workloads.unet_convolutions()["up0a"]
+    assert joined == (workloads.UNET_WIDTHS[1] + workloads.UNET_WIDTHS[0], workloads.UNET_WIDTHS[0])
+
+
+def test_bits_of_halves() -> None:
+    torch = pytest.importorskip("torch")
+    values = workloads.normal("some", 1000)
+    bits = torch.from_numpy(workloads.halves(values)).view(torch.bfloat16)
+    assert torch.equal(bits, torch.from_numpy(values).to(torch.bfloat16))
+
+
+def test_what_is_kept_in_halves() -> None:
+    assert set(workloads.ALONE) <= workloads.HALVES.keys() <= workloads.CASES.keys()
+    assert set(workloads.HALVES.values()) <= speed.TOLERANCES.keys()
+    assert workloads.make("gemv_bfloat16").dtype == "bfloat16"
+
+
+@pytest.mark.parametrize("name", ["int8", "Q4_0", "Q6_K"])
+def test_products_with_quantised_weights_are_one_kernel(name: str) -> None:
+    module = in_weft.load("weft")
+    function, arguments = in_weft.lazy(module, workloads._quantised(name, 64, 512))
+    assert function(*arguments)[0].shape == (1, 64)
+    assert len(function(*arguments)[0].schedule()) == 1
+
+
+@pytest.mark.parametrize("case", [(0.0, 1e6, "bytes"), (1e9, 1e3, "operations")])
+def test_what_the_machine_can_do(case: tuple[float, float, str]) -> None:
+    operations, traffic, what = case
+    step, _, facts = in_machine.prepare(workloads.Case("", {}, [], {}, operations, traffic))
+    step()
+    assert facts()["bound by"] == what
+
+
+def test_the_table_names_the_best_peer_that_is_right() -> None:
+    timed = {"median": 2.0, "noisy": False, "error of result": 0.1}
+    found = {
+        "weft": timed,
+        "torch": {**timed, "median": 4.0},
+        "jax": {**timed, "median": 1.0, "error of result": 7.0},
+        "machine": {"median": 1.0, "noisy": False},
+    }
+    text = table.table({"speed": {"conv_small": found, "gemv_q4_0": {"weft": timed}}})
+    assert "| conv_small | 2.000 | 4.000 (torch) | 2.00 | 1.0 / 1.5 | 50% |" in text
+    assert "| gemv_q4_0 | 2.000 | - | - | - | - |" in text
+    assert "Geometric mean of 1 ratios: **2.00**" in text

@@ -438,3 +438,17 @@ def test_lanes_are_taken_and_put_together(run: Run) -> None:
     found = np.zeros(7, np.float32)
     run(uops, [found, np.array([1, 2, 3, 4], np.float32)])
     assert found.tolist() == [4, 6, 1, 4, 9, 1, 1]
+
+
+def test_lanes_of_two_vectors_are_counted_on(run: Run) -> None:
+    data, out = UOp.param(1, f32, 8), UOp.param(0, f32, 8)
+    one, other = load(data, const(0), lanes=4), load(data, const(4), lanes=4)
+    uops = program(
+        out.index(const(0)).store(one.gep((0, 4, 3, 7), other)),
+        out.index(const(4)).store(one.gep((6, 1), other)),
+        out.index(const(6)).store(one.gep(5, other)),
+        out.index(const(7)).store(one.gep(2, other)),
+    )
+    found = np.zeros(8, np.float32)
+    run(uops, [found, np.arange(8, dtype=np.float32)])
+    assert found.tolist() == [0, 4, 3, 7, 6, 1, 5, 2]

@@ -43,6 +43,32 @@ def test_registers_are_phis_and_known_loops_have_no_guard() -> None:
     assert "alloca" not in text and text.count("= phi ") == 2 and text.count("br i1") == 1
 
 
+def test_addresses_that_differ_by_a_constant_share_the_rest() -> None:
+    data, out = UOp.param(1, f32, 12), UOp.param(0, f32, 12)
+    j = loop(4)
+    row = j * const(3)
+    # the last sum is a value as well, so it has a name of its own
+    places = [row, row + const(1), row + const(2)]
+    value = places[2].cast(f32)
+    uops = program(
+        j,
+        out.index(places[0]).store(load(data, places[1])),
+        out.index(places[1]).store(load(data, places[0]) + value),
+        out.index(places[2]).store(load(data, places[2])),
+        end(j),
+        # in another block no base of the loop is used
+        out.index(const(0) + const(1)).store(const(7.0, f32)),
+    )
+    found, values = np.zeros(12, np.float32), np.arange(12, dtype=np.float32)
+    text = run_llvm(uops, [found, values])
+    assert text.count(" = add i64") == 1, "only the sum that is a value"
+    rows = values.reshape(4, 3)
+    expected = np.stack([rows[:, 1], rows[:, 0] + np.arange(4) * 3 + 2, rows[:, 2]], axis=1)
+    expected = expected.reshape(-1)
+    expected[1] = 7.0
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_half_converts_in_one_instruction_where_the_target_says_so() -> None:
     renderer = LLVMRenderer(Target(has_half_conversion=True))
     assert dtypes.float16 in renderer.native_dtypes

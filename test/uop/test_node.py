@@ -15,7 +15,7 @@ import pytest
 from weft.dtype import dtypes
 from weft.errors import ArgumentError, DeviceError
 from weft.uop.args import AxisType, KernelInfo
-from weft.uop.node import UOp, Variable, live_uops
+from weft.uop.node import UOp, Variable, derive_ranges, leisurely_deaths, live_uops
 from weft.uop.opset import Ops
 
 x = Variable("x", 0, 10)
@@ -92,6 +92,23 @@ def test_dead_nodes_leave_the_table() -> None:
     del node
     assert ref() is None
     assert live_uops() <= before
+
+
+def test_deaths_that_may_wait_do_not_wait_for_ever() -> None:
+    gc.collect()
+    before = live_uops()
+    with leisurely_deaths():
+        with leisurely_deaths():
+            chain(100)
+        # one block of another thread is over: this one still goes on
+        survivor = chain(5000)
+        del survivor
+        chain(10)
+    assert live_uops() <= before
+    node = chain(1000)
+    ref = weakref.ref(node.src[0])
+    del node
+    assert ref() is None, "after the block a node takes its sources along at once"
 
 
 def test_a_node_can_be_made_again_after_it_died() -> None:
@@ -263,6 +280,14 @@ def test_ranges_are_closed_by_reduce_and_store() -> None:
     total = value.reduce(Ops.ADD, inner)
     assert total.ranges == {outer}
     assert UOp.param(0, dtypes.float32, 4).index(outer).store(total, outer).ranges == frozenset()
+
+
+def test_ranges_of_a_whole_graph_are_those_of_its_nodes() -> None:
+    outer, inner = UOp.range(4, 700), UOp.range(8, 701)
+    total = (outer * 8 + inner).cast(dtypes.float32).reduce(Ops.ADD, inner)
+    order = list(total.toposort())
+    derive_ranges(order)
+    assert total.ranges == {outer} and total.src[0].ranges == {outer, inner}
 
 
 def test_buffers_are_distinct_and_devices_do_not_mix() -> None:

@@ -117,7 +117,10 @@ def lanes_of_lanes(maker: Maker, dtype: DType) -> UOp:
     lanes = tuple(maker.rng.randrange(4) for _ in range(maker.rng.choice([1, 2, 4])))
     vector = UOp(Ops.VECTORIZE, dtype.vec(4), tuple(maker.leaf(dtype) for _ in range(4)))
     if maker.rng.random() < 0.5:
-        vector = vector.gep(tuple(maker.rng.randrange(4) for _ in range(4)))
+        others = tuple(maker.leaf(dtype) for _ in range(4))
+        more = [UOp(Ops.VECTORIZE, dtype.vec(4), others)] if maker.rng.random() < 0.5 else []
+        count = 4 * (1 + len(more))
+        vector = vector.gep(tuple(maker.rng.randrange(count) for _ in range(4)), *more)
     if maker.rng.random() < 0.2:
         lanes = (0, 1, 2, 3)
     return vector.gep(lanes)

@@ -276,6 +276,8 @@ UPCAST = loop(4, 8, AxisType.UPCAST)
         ),
         (with_sources(UOp(Ops.VECTORIZE, f32.vec(4), (const(1.0, f32),) * 3)), "VECTORIZE of"),
         (with_sources(UOp(Ops.GEP, f32, (V4,), (4,))), "GEP takes lanes below 4"),
+        (with_sources(UOp(Ops.GEP, f32, (V4, V4), (8,))), "GEP takes lanes below 8"),
+        (with_sources(UOp(Ops.GEP, f32, (V4, V4.gep(0)), (0,))), "two vectors of one dtype"),
         (with_sources(UOp(Ops.GEP, f32, (V4,), (0, 1))), "GEP of (0, 1)"),
         (with_sources(UOp(Ops.CAST, i32, (V4,))), "CAST keeps the lanes"),
         (with_sources(UOp(Ops.ADD, f32, (V4, const(1.0, f32)))), "source 0 of ADD"),

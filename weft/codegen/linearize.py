@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from weft.codegen.place import Loop, Nest
 from weft.dtype import DType, dtypes
-from weft.uop.node import UOp
+from weft.uop.node import UOp, derive_ranges
 from weft.uop.opset import OPSET, Ops
 
 # named where they stand and never move: they come first
@@ -50,7 +50,9 @@ def identity_of(op: Ops, dtype: DType) -> UOp:
 class _Linearizer:
     def __init__(self, sink: UOp, nest: Nest) -> None:
         self.nest = nest
-        self.position = {node: i for i, node in enumerate(sink.toposort())}
+        order = sink.toposort()
+        derive_ranges(order)
+        self.position = {node: i for i, node in enumerate(order)}
         self.block: dict[Item, Loop] = {}  # the loop each item runs in
         # what an item waits for inside its block, but for its own sources there: those have
         # lower positions anyway
@@ -68,9 +70,9 @@ class _Linearizer:
             self.done[node] = node
         for loop in self.nest.loops.values():
             self._add_item(loop, _parent(loop), _LAST)
-        for node in self.position:
-            if node not in self.done and node.op not in (Ops.SINK, Ops.RANGE):
-                self._add_node(node)
+        for node, position in self.position.items():
+            if node not in self.done and node.op not in _NOT_ITEMS:
+                self._add_node(node, position)
         for axis, loop in self.nest.loops.items():
             # a loop stands where its first result does, which may be before its size
             for size in axis.src:
@@ -95,8 +97,7 @@ class _Linearizer:
         return self.position[node], ""
 
     # ------------------------------------------------------------ items and what they wait for
-    def _add_node(self, node: UOp) -> None:
-        position = self.position[node]
+    def _add_node(self, node: UOp, position: int) -> None:
         if node.op is Ops.STORE:
             self._add_item(node, self.nest.innermost(node), position)
             self._wait_for(node, node.src[:2])
@@ -110,8 +111,13 @@ class _Linearizer:
             self._need_loops(node)
             self.reduces.setdefault(self.nest.outermost(node), []).append(node)
         else:
-            self._add_item(node, self.nest.loop_of(node), position)
-            self._wait_for(node, node.src)
+            block = self.nest.loop_of(node)
+            self._add_item(node, block, position)
+            blocks = self.block
+            for source in node.src:
+                # what stands before the first loop, and axes, are in no block
+                if blocks.get(source, block) is not block:
+                    self._wait(node, source)
 
     def _add_item(self, item: Item, block: Loop, position: int) -> None:
         self.block[item] = block
@@ -126,12 +132,8 @@ class _Linearizer:
             loop = loop.parent
 
     def _wait_for(self, item: Item, sources: tuple[UOp, ...]) -> None:
-        blocks = self.block
-        block = blocks[item]
         for source in sources:
-            # what stands before the first loop, and axes, are in no block
-            other = blocks.get(source)
-            if other is not None and other is not block:
+            if source in self.block:
                 self._wait(item, source)
 
     def _wait(self, item: Item, source: Item) -> None:
@@ -176,18 +178,21 @@ class _Linearizer:
         open_blocks = [self.nest.root]
         while open_blocks:
             block = open_blocks[-1]
-            item = next(orders.get(block, iter(())), None)
-            if item is None:
+            for item in orders.get(block, ()):
+                if isinstance(item, UOp):
+                    new = self._write(item)
+                    if new is not None:
+                        program.append(new)
+                elif isinstance(item, Update):
+                    program.extend(self._update(item.reduce))
+                else:
+                    program.extend(self._start(item))
+                    open_blocks.append(item)
+                    break
+            else:
                 open_blocks.pop()
                 if block.axis is not None:
                     program.append(self._end(block.axis))
-            elif isinstance(item, Loop):
-                program.extend(self._start(item))
-                open_blocks.append(item)
-            elif isinstance(item, Update):
-                program.extend(self._update(item.reduce))
-            else:
-                program.extend(self._write(item))
         return program
 
     def _order(self, found: Mapping[Item, float]) -> list[Item]:
@@ -265,28 +270,32 @@ class _Linearizer:
         after = UOp(reduce.arg, reduce.dtype, (before, self.done[reduce.src[0]]))
         return [before, after, UOp(Ops.ACC_SET, dtypes.void, (register, after))]
 
-    def _write(self, node: UOp) -> list[UOp]:
-        if node.op is Ops.AFTER:
-            self.done[node] = self.done[node.src[0]]
-            return []
-        if node.op is Ops.REDUCE:
+    def _write(self, node: UOp) -> UOp | None:
+        """What a node is in the program; None if that stands there already."""
+        done = self.done
+        op = node.op
+        if op is Ops.AFTER:
+            done[node] = done[node.src[0]]
+            return None
+        if op is Ops.REDUCE:
             end = self._end(_axis(self.nest.outermost(node)))
             new = UOp(Ops.LOAD, node.dtype, (self.registers[node], end))
-        elif node.op is Ops.BARRIER:
+        elif op is Ops.BARRIER:
             # what it waits for stands before it, perhaps in a loop that is closed; a number of its
             # own tells it from the others
-            new = UOp(Ops.BARRIER, dtypes.void, (), len(self.done))
+            new = UOp(Ops.BARRIER, dtypes.void, (), len(done))
         else:
-            done = self.done
-            src = tuple([done[s] for s in (node.src[:2] if node.op is Ops.STORE else node.src)])
+            src = tuple([done[s] for s in (node.src[:2] if op is Ops.STORE else node.src)])
             new = node if src == node.src else node.with_src(src)
-        self.done[node] = new
+        done[node] = new
         # filling and reading an element of a LOCAL may be the same INDEX, written by the first
-        is_new = new not in self.written
+        if new in self.written:
+            return None
         self.written.add(new)
-        return [new] if is_new else []
+        return new
 
 
+_NOT_ITEMS = frozenset({Ops.SINK, Ops.RANGE})
 _LAST = 1 << 62
 # products from which on their order decides whether registers suffice
 _MANY = 4

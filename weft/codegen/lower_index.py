@@ -30,8 +30,9 @@ _WEAKFLOAT = dtypes.weakfloat.priority
 def _lower_node(node: UOp, lowered: dict[UOp, UOp], index_dtype: DType) -> UOp:
     src = tuple([lowered[s] for s in node.src])
     weak = [s for s in node.src if s.dtype.priority == _WEAKINT]
-    is_weak = node.dtype.priority == _WEAKINT
-    if node.dtype.priority == _WEAKFLOAT:
+    priority = node.dtype.priority
+    is_weak = priority == _WEAKINT
+    if priority == _WEAKFLOAT:
         return node.replace(dtype=dtypes.float32.vec(node.dtype.count), src=src)
     if not is_weak and not weak:
         return node if src == node.src else node.with_src(src)

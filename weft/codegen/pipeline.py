@@ -41,7 +41,7 @@ from weft.renderer.base import (
     program_variables,
 )
 from weft.uop.args import KernelInfo
-from weft.uop.node import UOp
+from weft.uop.node import UOp, leisurely_deaths
 from weft.uop.opset import Ops
 from weft.uop.prove import prove_program, verify_pass
 from weft.uop.rewrite import graph_rewrite
@@ -115,6 +115,11 @@ def lower(ast: UOp, renderer: Renderer) -> ProgramSpec:
     """The kernel as a program for the renderer's target."""
     if ast.op is not Ops.SINK or not isinstance(ast.arg, KernelInfo):
         raise CompileError(f"a kernel is a SINK with KernelInfo, found {ast!r}")
+    with leisurely_deaths():
+        return _lower(ast, renderer)
+
+
+def _lower(ast: UOp, renderer: Renderer) -> ProgramSpec:
     sink = ast
     for step in KERNEL_PASSES:
         before, sink = sink, _run(step, sink, renderer)
@@ -140,6 +145,7 @@ def lower(ast: UOp, renderer: Renderer) -> ProgramSpec:
     if DEBUG >= 5:
         print(f"*** {ast.arg.name}: linear program\n{nodes_text(uops)}")
     names = {u.arg.name for u in program_variables(uops)}
+    groups = [u for u in uops if u.op is Ops.SPECIAL]
     return ProgramSpec(
         name=ast.arg.name,
         src=renderer.render(ast.arg.name, uops),
@@ -152,8 +158,8 @@ def lower(ast: UOp, renderer: Renderer) -> ProgramSpec:
         ops=operations,
         mem=touched,
         applied=applied,
-        global_size=program_size(uops, "gidx"),
-        local_size=tuple([int(size) for size in program_size(uops, "lidx")]),
+        global_size=program_size(groups, "gidx"),
+        local_size=tuple([int(size) for size in program_size(groups, "lidx")]),
     )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from weft.codegen.loops import own_axes, ranks
 from weft.errors import CompileError
 from weft.uop.args import AxisType
-from weft.uop.node import UOp
+from weft.uop.node import UOp, derive_ranges
 from weft.uop.opset import Ops
 
 
@@ -36,6 +36,7 @@ class Nest:
         self.loops: dict[UOp, Loop] = {}
         self.of_ranges: dict[frozenset[UOp], Loop] = {frozenset(): self.root}
         self.order = sink.toposort()  # sources first
+        derive_ranges(self.order)
         by_rank = ranks(self.order)
         self.wanted = list(dict.fromkeys([closer.ranges for closer in by_rank]))
         stores = {s for s in sink.src if s.op is Ops.STORE}

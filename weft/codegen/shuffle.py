@@ -1,8 +1,8 @@
 """Shuffle: lanes that stand apart in memory, reached by whole rows and exchanged in registers.
 
 In: places of loads and values of stores whose lanes are not neighbours. Out: loads and stores of
-neighbours, and VECTORIZEs of GEPs from two vectors, which are one instruction each. Sits between
-lanes, which asks for one vector at a time, and expand, which knows all copies of a node.
+neighbours, and GEPs from two vectors, which are one instruction each. Sits between lanes, which
+asks for one vector at a time, and expand, which knows all copies of a node.
 Invariant: only addresses between those of the first and the last lane are touched, so nothing is
 read or written outside of what the plain accesses reach.
 """
@@ -26,9 +26,7 @@ Terms = frozenset[tuple[UOp, int]]
 
 def pick(first: UOp, second: UOp, lanes: Sequence[int]) -> UOp:
     """A vector of these lanes of two vectors, the second's counted on from the first's."""
-    count = first.dtype.count
-    chosen = [first.gep(i) if i < count else second.gep(i - count) for i in lanes]
-    return UOp(Ops.VECTORIZE, first.dtype.scalar().vec(len(lanes)), tuple(chosen))
+    return first.gep(tuple(lanes), second)
 
 
 def _row(place: Place, start: UOp, dtype_of: UOp, count: int) -> UOp:

@@ -49,6 +49,8 @@ def lower(kernel: UOp, renderer: Renderer) -> ProgramSpec:
     return found
 
 
+# copies of the same op in a kernel with a reduction, against one without
+_COPIES = 3
 _runners: dict[tuple[Any, ...], Runner] = {}
 _lock = threading.RLock()
 
@@ -136,7 +138,7 @@ def _load(job: _Job, facts: ProgramFacts, library: bytes) -> None:
 
 def _compile(jobs: list[_Job], opened: BaseDevice) -> None:
     # those that compile longest first, so that in the end nobody waits for one of them
-    jobs = sorted(jobs, key=lambda job: not _reduces(job.kernel))
+    jobs = sorted(jobs, key=lambda job: -_weight(job.kernel))
     with disable_gc():
         if len(jobs) == 1:
             libraries = [opened.compiler.compile(_source(jobs[0], opened))]
@@ -148,8 +150,11 @@ def _compile(jobs: list[_Job], opened: BaseDevice) -> None:
         _load(job, job.facts, library)
 
 
-def _reduces(kernel: UOp) -> bool:
-    return any(node.op is Ops.REDUCE for node in kernel.toposort())
+def _weight(kernel: UOp) -> int:
+    """Grows with the time a kernel will take: what is around a reduction is copied for a tile."""
+    order = kernel.toposort()
+    copied = any([node.op is Ops.REDUCE for node in order])
+    return len(order) * (_COPIES if copied else 1)
 
 
 def _source(job: _Job, opened: BaseDevice) -> str:

@@ -15,7 +15,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from weft.device import Buffer, Device
@@ -63,11 +63,13 @@ def realize_cells(cells: Iterable[Cell], live: Iterable[Cell] = ()) -> None:
         recorder = record.active()
         if recorder is not None:
             recorder.before_realize(sink)
+        order = sink.toposort()
         # readers that come along may bring further writes, which have readers of their own
-        while along := _pending_readers(sink, wanted, live):
+        while along := _pending_readers(order, wanted, live):
             wanted += along
             sink = with_known(wanted)
-        if kept := stored_along(wanted, live):
+            order = sink.toposort()
+        if any([u.op is Ops.CONTIGUOUS for u in order]) and (kept := stored_along(wanted, live)):
             wanted += kept
             sink = with_known(wanted)
         values = [cell.value for cell in wanted]
@@ -208,9 +210,9 @@ def _forget_overwritten(prepared: Prepared, request: Request) -> None:
 
 
 # ------------------------------------------------------------ writes and their pending readers
-def _pending_readers(sink: UOp, wanted: list[Cell], live: Iterable[Cell]) -> list[Cell]:
+def _pending_readers(order: Iterable[UOp], wanted: list[Cell], live: Iterable[Cell]) -> list[Cell]:
     """Cells, not asked for, whose pending values read a state that this realize destroys."""
-    running = {u for u in sink.toposort() if u.op is Ops.STORE}
+    running = {u for u in order if u.op is Ops.STORE}
     if not running:
         return []
     destroyed = {written_state(u) for u in running}
@@ -245,10 +247,12 @@ def _pending_readers(sink: UOp, wanted: list[Cell], live: Iterable[Cell]) -> lis
 def load_programs(prepared: Prepared, checks: Checks | None) -> None:
     """Every kernel of the schedule, compiled and loaded; only checks still need to see them."""
     waiting = [step for step in prepared.steps if step.runner is None and not step.is_transfer]
+    if not waiting:
+        return
     started = time.perf_counter()
     with assuming_conditions(prepared.conditions):
         make_runners((step.kernel, step.device) for step in waiting if step.kernel is not None)
-    if waiting and DEBUG >= 1:
+    if DEBUG >= 1:
         say_loaded(len(waiting), time.perf_counter() - started)
     for step in waiting:
         assert step.kernel is not None
@@ -351,12 +355,18 @@ def _account(name: str, step: Step, ops: int, mem: int, seconds: float | None) -
     say_launch(name, step.runner is None, step.device, step.origin, ops, mem, seconds)
 
 
-@contextmanager
-def uninterrupted(writes_in_place: bool) -> Iterator[None]:
+def uninterrupted(writes_in_place: bool) -> AbstractContextManager[None]:
     """Ctrl-C waits until a schedule that writes in place is through."""
     if not writes_in_place or threading.current_thread() is not threading.main_thread():
-        yield
-        return
+        return _NOTHING
+    return _without_interrupts()
+
+
+_NOTHING = nullcontext()
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
     caught: list[Any] = []
     before = signal.getsignal(signal.SIGINT)
     if before is None:

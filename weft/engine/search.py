@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import math
 import os
 import sys
 import threading
@@ -170,7 +171,7 @@ class _Search:
         self.space = space
         self.name = str(space.ast.arg.name)
         self.started = time.perf_counter()
-        self.deadline = self.started + max(0.0, BEAM_TIMEOUT.value)
+        self.deadline = math.inf
         self.trial_seconds = max(0.01, BEAM_TRIAL.value)
         self.outcome = Outcome()
         cores = space.target.cores
@@ -189,6 +190,8 @@ class _Search:
             self.process.bring(rows, {"TRANSCENDENTAL": int(TRANSCENDENTAL)}, START_SECONDS)
             if self.process.target != repr(self.space.target):
                 raise NoProcess(f"it finds another machine: {self.process.target}")
+            # how long the process took to start says nothing about the kernel
+            self.deadline = time.perf_counter() + max(0.0, BEAM_TIMEOUT.value)
             self._find_best()
         except NoProcess as error:
             _warn_once(f"BEAM={BEAM} searches nothing, for no process can be made: {error}")

@@ -279,7 +279,9 @@ class _Writer:
         if op is Ops.VECTORIZE:
             return language.vector(uop.dtype, [strip(self.operand(s)) for s in uop.src])
         if op is Ops.GEP:
-            taken = [language.lane(self.operand(uop.src[0]), lane) for lane in uop.arg]
+            count = uop.src[0].dtype.count
+            names = [self.operand(s) for s in uop.src]
+            taken = [language.lane(names[lane // count], lane % count) for lane in uop.arg]
             return taken[0] if len(taken) == 1 else language.vector(uop.dtype, taken)
         if op not in GroupOp.Elementwise:
             raise CompileError(f"{op.name} was asked for in C, which has no form of it")

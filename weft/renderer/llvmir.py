@@ -8,6 +8,7 @@ loop changes are phis. Invariant: an invalid load or store touches no memory of 
 
 from __future__ import annotations
 
+import functools
 import re
 import struct
 from collections.abc import Callable, Sequence
@@ -111,7 +112,8 @@ class _Function:
         self.zeros_bytes = 0  # of the constant that invalid loads read
         self.spill_bytes = 0  # of the scratch that invalid stores write
         self.changed = _registers_changed(uops)
-        self.unnamed = _only_shuffled(uops)
+        self.offsets = _offsets(uops)
+        self.bases: dict[tuple[UOp, UOp], str] = {}  # addresses that offsets are added to
 
     # ------------------------------------------------------------ the frame
     def text(self) -> str:
@@ -122,7 +124,7 @@ class _Function:
             statement = write.get(uop.op)
             if statement is not None:
                 statement(uop)
-            elif uop.op not in _SILENT and uop not in self.unnamed:
+            elif uop.op not in _SILENT and uop not in self.offsets:
                 self.names[uop] = self.value(uop)
         return "\n".join(self.module())
 
@@ -203,6 +205,8 @@ class _Function:
     def label(self, name: str) -> None:
         self.lines.append(f"{name}:")
         self.block = name
+        # an address is known in its own block; whether it is in the next is not looked at
+        self.bases = {}
 
     def declare(self, signature: str) -> None:
         self.declared[f"declare {signature}"] = None
@@ -345,14 +349,6 @@ class _Function:
             return self.emit(
                 f"shufflevector {kind} {one}, {kind} poison, <{count} x i32> zeroinitializer"
             )
-        pair = _shuffled(uop)
-        if pair:
-            before = self.type(pair[0].dtype)
-            lanes = ", ".join(f"i32 {lane}" for lane in _shuffle_lanes(uop, pair))
-            return self.emit(
-                f"shufflevector {before} {self.operand(pair[0])}, {before} "
-                f"{self.operand(pair[-1])}, <{len(uop.src)} x i32> <{lanes}>"
-            )
         vector = "poison"
         for position, source in enumerate(uop.src):
             item = f"{lane} {self.operand(source)}"
@@ -360,13 +356,16 @@ class _Function:
         return vector
 
     def value_gep(self, uop: UOp) -> str:
-        source = uop.src[0]
-        kind, operand = self.type(source.dtype), self.operand(source)
+        source, more = uop.src[0], uop.src[-1]
+        kind, count = self.type(source.dtype), source.dtype.count
         if len(uop.arg) == 1:
-            return self.emit(f"extractelement {kind} {operand}, i64 {uop.arg[0]}")
-        lanes = ", ".join(f"i32 {lane}" for lane in uop.arg)
+            lane = uop.arg[0]
+            vector = self.operand(source if lane < count else more)
+            return self.emit(f"extractelement {kind} {vector}, i64 {lane % count}")
+        second = self.operand(more) if len(uop.src) == 2 else "poison"
         return self.emit(
-            f"shufflevector {kind} {operand}, {kind} poison, <{len(uop.arg)} x i32> <{lanes}>"
+            f"shufflevector {kind} {self.operand(source)}, {kind} {second}, "
+            f"<{len(uop.arg)} x i32> <{_mask(uop.arg)}>"
         )
 
     # ------------------------------------------------------------ memory
@@ -374,6 +373,17 @@ class _Function:
         """The address, or a vector of addresses. Validity is the business of load and store."""
         memory, idx = uop.src[:2]
         element = self.memory_type(memory.dtype)
+        if idx in self.offsets:
+            # Neighbours share all but a constant. LLVM finds that out by itself, but the time it
+            # takes for it grows with the square of their number.
+            rest, constant = idx.src
+            base = self.bases.get((memory, rest))
+            if base is None:
+                # not inbounds: only with its offset it is the address of something
+                base = self.bases[memory, rest] = self.emit(
+                    f"getelementptr {element}, ptr {self.operand(memory)}, i64 {self.operand(rest)}"
+                )
+            return self.emit(f"getelementptr {element}, ptr {base}, i64 {constant.arg}")
         return self.emit(
             f"getelementptr inbounds {element}, ptr {self.operand(memory)}, "
             f"{self.type(idx.dtype)} {self.operand(idx)}"
@@ -557,31 +567,25 @@ _VALUES: dict[Ops, Callable[[_Function, UOp], str]] = {
 }
 
 
-def _shuffled(uop: UOp) -> list[UOp]:
-    """The one or two vectors of which a VECTORIZE takes single lanes, or none."""
-    if any(s.op is not Ops.GEP for s in uop.src):
-        return []
-    sources = list(dict.fromkeys(s.src[0] for s in uop.src))
-    fits = len(sources) <= 2 and len({source.dtype for source in sources}) == 1
-    return sources if fits else []
-
-
-def _shuffle_lanes(uop: UOp, pair: list[UOp]) -> list[int]:
-    """The lanes of a shuffle, those of the second vector counted on from the first's."""
-    count = pair[0].dtype.count
-    return [s.arg[0] if s.src[0] is pair[0] else count + s.arg[0] for s in uop.src]
-
-
-def _only_shuffled(uops: Sequence[UOp]) -> set[UOp]:
-    """GEPs that only shuffles look at, which name the lanes themselves."""
+def _offsets(uops: Sequence[UOp]) -> set[UOp]:
+    """Sums with a constant that only addresses use, and which are written as part of those."""
     found: set[UOp] = set()
     others: set[UOp] = set()
     for uop in uops:
-        is_shuffle = uop.op is Ops.VECTORIZE and bool(_shuffled(uop))
-        for source in uop.src:
-            if source.op is Ops.GEP:
-                (found if is_shuffle else others).add(source)
+        if uop.op is Ops.INDEX:
+            idx = uop.src[1]
+            if idx.op is Ops.ADD and idx.src[1].op is Ops.CONST and idx.dtype is dtypes.int64:
+                found.add(idx)
+            others.update(uop.src[2:])
+        else:
+            others.update(uop.src)
     return found - others
+
+
+@functools.lru_cache(maxsize=1024)
+def _mask(lanes: tuple[int, ...]) -> str:
+    """The lanes of a shuffle as LLVM writes them; kernels repeat a few."""
+    return ", ".join([f"i32 {lane}" for lane in lanes])
 
 
 def _conversion(source: DType, target: DType) -> str:
@@ -601,11 +605,14 @@ def _conversion(source: DType, target: DType) -> str:
     return "sext" if source.kind == "int" else "zext"
 
 
+_REGION_OPS = frozenset({Ops.RANGE, Ops.END, Ops.IF, Ops.ENDIF, Ops.ACC_SET})
+
+
 def _registers_changed(uops: Sequence[UOp]) -> dict[UOp, list[UOp]]:
     """For each RANGE and IF, the ACCs that are set between it and its end, in order."""
     found: dict[UOp, dict[UOp, None]] = {}
     open_regions: list[UOp] = []
-    for uop in uops:
+    for uop in [u for u in uops if u.op in _REGION_OPS]:
         if uop.op in (Ops.RANGE, Ops.IF):
             found[uop] = {}
             open_regions.append(uop)

@@ -255,6 +255,8 @@ class Interpreter:
         if op is Ops.VECTORIZE:
             return _vectorize(place, sources)
         if op is Ops.GEP:
+            if len(sources) == 2:
+                return _take_lanes_of_two(place, sources, uop.arg, uop.src[0].dtype.count)
             return _take_lanes(place, sources[0], uop.arg, uop.src[0].dtype.count > 1)
         if op in GroupOp.Elementwise:
             return self._elementwise(place, uop, sources)
@@ -347,6 +349,17 @@ def _take_lanes(target: int, source: int, lanes: tuple[int, ...], is_vector: boo
 
     def step(registers: Registers) -> None:
         registers[target] = take(registers[source])
+
+    return step
+
+
+def _take_lanes_of_two(target: int, sources: list[int], lanes: tuple[int, ...], count: int) -> Step:
+    first, second = sources
+    chosen = [(first, lane) if lane < count else (second, lane - count) for lane in lanes]
+
+    def step(registers: Registers) -> None:
+        picked = tuple([registers[source][lane] for source, lane in chosen])
+        registers[target] = picked if len(picked) > 1 else picked[0]
 
     return step
 

@@ -14,11 +14,13 @@ import contextlib
 import ctypes
 import functools
 import importlib
+import queue
+import sys
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from weft.device import hold_across_fork
 from weft.errors import CompileError
 from weft.runtime.llvm import (
     LLVMCompiler,
@@ -33,6 +35,9 @@ from weft.runtime.llvm import (
 _MOST_THREADS = 8
 # LLVM recurses over large functions. What is not touched takes no memory.
 _STACK_BYTES = 64 << 20
+# A thread that waits for the interpreter gets it after this long, instead of 5 ms: kernels that
+# are ready wait no longer than that for their compiler, and it asks a few times a kernel.
+_SWITCH_SECONDS = 5e-4
 
 # In: a target machine, IR text, a place for three messages. Out: a memory buffer, or null.
 _IR = """
@@ -123,12 +128,21 @@ def _declare(function: Any, result: Any) -> Any:
 
 
 @functools.cache
-def _driver() -> _Driver | None:
-    """None where llvmlite's library does not have what we call."""
+def _make_driver() -> _Driver | None:
     try:
         return _Driver()
     except (AttributeError, OSError, CompileError):
         return None
+
+
+_making_driver = threading.RLock()
+hold_across_fork(_making_driver)
+
+
+def _driver() -> _Driver | None:
+    """None where llvmlite's library does not have what we call."""
+    with _making_driver:
+        return _make_driver()
 
 
 class _Job:
@@ -142,51 +156,50 @@ class _Job:
 class _Team:
     """Threads that compile jobs in the order in which they come, until there are no more."""
 
-    def __init__(self, compile_one: Callable[[int, _Job], None], machines: list[Any]) -> None:
+    def __init__(
+        self,
+        prepare: Callable[[], None],
+        compile_one: Callable[[int, _Job], None],
+        machines: list[Any],
+    ) -> None:
+        self._prepare = prepare
         self._compile_one = compile_one
         self._machines = machines
-        self._waiting: deque[_Job] = deque()
-        self._arrived = threading.Semaphore(0)
+        # None: there are no more
+        self._waiting: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._errors: list[BaseException] = []
         # The first machine is that of the thread that makes the sources, and helps in the end.
         self._threads = _start_threads([functools.partial(self._serve, m) for m in machines[1:]])
 
     def put(self, job: _Job) -> None:
-        self._waiting.append(job)
-        self._arrived.release()
+        self._waiting.put(job)
 
     def _serve(self, machine: Any) -> None:
-        while True:
-            self._arrived.acquire()
-            if not self._work_once(machine):
-                return
-
-    def _work_once(self, machine: Any) -> bool:
-        """Compiles the next job; false if there is none."""
         try:
-            job = self._waiting.popleft()
-        except IndexError:
-            return False
-        try:
-            self._compile_one(machine, job)
+            if machine is self._machines[1]:
+                # before the first kernel is made there is nothing else to do
+                self._prepare()
+            while (job := self._waiting.get()) is not None:
+                self._compile_one(machine, job)
         except BaseException as error:
             self._errors.append(error)
-            return False
-        return True
 
     def finish(self) -> None:
         """Helps until all jobs are done; raises what went wrong in any thread."""
-        while self._work_once(self._machines[0]):
-            pass
+        with contextlib.suppress(queue.Empty):
+            while (job := self._waiting.get_nowait()) is not None:
+                self._compile_one(self._machines[0], job)
         self.dismiss()
         if self._errors:
             raise self._errors[0]
 
     def dismiss(self) -> None:
         """Ends the threads, whether all is done or not."""
-        self._waiting.clear()
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._waiting.get_nowait()
         for _ in self._threads:
-            self._arrived.release()
+            self._waiting.put(None)
         for thread in self._threads:
             thread.join()
         self._threads = []
@@ -207,20 +220,35 @@ def _start_threads(targets: list[Callable[[], None]]) -> list[threading.Thread]:
     return started
 
 
-class ParallelLLVMCompiler(LLVMCompiler):
-    """Compiles one kernel as its base does, and several on all cores."""
+@contextlib.contextmanager
+def _quick_switches() -> Iterator[None]:
+    """Threads that need the interpreter for a moment get it soon."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(min(before, _SWITCH_SECONDS))
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
-    def __init__(self, opt_level: int = 2) -> None:
+
+class ParallelLLVMCompiler(LLVMCompiler):
+    """Compiles one kernel as its base does, and several on all cores.
+
+    `prepare` makes what kernels need to run, in a thread, while the first of them is made.
+    """
+
+    def __init__(self, opt_level: int = 2, prepare: Callable[[], None] | None = None) -> None:
         super().__init__(opt_level)
         self._idle_machines: list[Any] = []
+        self._prepare_more = prepare
 
     def compile_all(self, sources: Iterable[str]) -> list[bytes]:
         """Threads compile what has come while `sources` makes the next."""
         threads = min(usable_cores() - 1, _MOST_THREADS)
-        if threads < 1 or _driver() is None:
+        if threads < 1:
             return super().compile_all(sources)
-        with self._machines(1 + threads) as machines:
-            team = _Team(self._compile_job, machines)
+        with _quick_switches(), self._machines(1 + threads) as machines:
+            team = _Team(self._prepare, self._compile_job, machines)
             jobs: list[_Job] = []
             try:
                 for source in sources:
@@ -231,9 +259,18 @@ class ParallelLLVMCompiler(LLVMCompiler):
                 team.dismiss()
         return [self._checked(job) for job in jobs]
 
+    def _prepare(self) -> None:
+        _driver()
+        if self._prepare_more is not None:
+            # whoever needs it tries again, and says what is wrong
+            with contextlib.suppress(CompileError, OSError):
+                self._prepare_more()
+
     def _compile_job(self, machine: Any, job: _Job) -> None:
         driver = _driver()
-        assert driver is not None, "a team works only where there is a driver"
+        if driver is None:
+            # what a team leaves is compiled by the base, one after the other
+            return
         text = self.complete(job.source).encode()
         with compiling():
             job.code = driver.compile(machine._ptr, text)

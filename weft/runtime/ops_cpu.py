@@ -27,7 +27,7 @@ from weft.runtime.memory import HostAllocator
 from weft.runtime.pool import KernelFunction, pool
 
 # One for all devices of this kind: target machines are costly and the result is the same.
-_compiler = ParallelLLVMCompiler()
+_compiler = ParallelLLVMCompiler(prepare=pool.prepare)
 
 
 class CPUProgram(Program):

@@ -416,6 +416,12 @@ class NativePool:
             self._start(threads)
         self._run_table(self._state, table, count, threads)
 
+    def prepare(self) -> None:
+        """Makes the code of the workers, so that the first call need not wait for it."""
+        with self._lock:
+            if not self._code:
+                self._compile()
+
     def _start(self, threads: int) -> None:
         with self._lock:
             if threads <= self._ready:
@@ -526,6 +532,9 @@ class PythonPool:
         self._busy = threading.Lock()
         self._jobs: queue.SimpleQueue[_Region] = queue.SimpleQueue()
         self._workers = 0
+
+    def prepare(self) -> None:
+        """There is nothing to make."""
 
     def run(self, function: int, args: int, size: int) -> None:
         """Calls `function(args, begin, end)` over [0, size); returns when all of it is done."""

@@ -14,6 +14,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Union
 
 from weft.dtype import DType, dtypes, least_upper_dtype
@@ -42,10 +43,13 @@ _lock = threading.RLock()
 
 
 class _Ref(weakref.ref["UOp"]):
-    """A table entry: knows its key, so that a dead node takes its entry along."""
+    """A table entry: knows its key, so that a dead node takes its entry along.
+
+    None: it is not, or no longer, in the table.
+    """
 
     __slots__ = ("key",)
-    key: tuple[Any, ...]
+    key: tuple[Any, ...] | None
 
 
 _table: dict[tuple[Any, ...], _Ref] = {}
@@ -73,31 +77,67 @@ def _forget(ref: _Ref | None = None) -> None:
     try:
         while _dead:
             ref = _dead.popleft()
-            # a new node may already live under the same key: only remove our own entry
-            if table.get(ref.key) is ref:
-                del table[ref.key]
+            # None: a new node already lives under the same key
+            if ref.key is not None:
+                table.pop(ref.key, None)
+            # its key goes with it, and with that the sources: they come next in this loop
+            ref = None
     finally:
         _is_sweeping = False
         _lock.release()
 
 
+# Entries that may wait while kernels are made, and how many threads make some.
+_MOST_WAITING = 1000
+_makers = 0
+# What happens when a new node dies, and how many entries of dead nodes may wait.
+_at_death: Callable[[_Ref], None] = _forget
+_may_wait = 0
+
+
+def _count_makers(change: int) -> None:
+    global _at_death, _makers, _may_wait
+    with _lock:
+        _makers += change
+        _at_death, _may_wait = (_dead.append, _MOST_WAITING) if _makers else (_forget, 0)
+
+
+@contextmanager
+def leisurely_deaths() -> Iterator[None]:
+    """Within the block the entries of dead nodes are removed many at a time: several times faster.
+
+    For the passes over a kernel, which make and drop nodes by the thousand, and where only memory
+    of the compiler depends on when that happens.
+    """
+    _count_makers(1)
+    try:
+        yield
+    finally:
+        _count_makers(-1)
+        _forget()
+
+
 def _take_place(ref: _Ref, new_ref: _Ref, node: UOp) -> UOp:
     """The node that stands in the table where `node` should: another thread's, or a dead one."""
     key = new_ref.key
+    assert key is not None, "a new entry has a key"
     # entries are replaced and removed under the lock, but added without
     with _lock:
         while ref is not new_ref:
             found = ref()
             if found is not None:
+                new_ref.key = None
                 return found
             if _table.get(key) is ref:
                 _table[key] = new_ref
+                ref.key = None
             ref = _table.setdefault(key, new_ref)
     return node
 
 
 def live_uops() -> int:
     """How many distinct nodes are alive."""
+    _forget()
     return len(_table)
 
 
@@ -154,13 +194,13 @@ class UOp(ReduceMixin, RearrangeMixin, TrigonometryMixin):
         node.tag = tag
         node.origin = node.held = None
         node._shape = node._device = node._ranges = node._bounds = node._key = _UNSET
-        new_ref = _Ref(node, _forget)
+        new_ref = _Ref(node, _at_death)
         new_ref.key = key
         # one step, so that of two threads one is first; a lock for every node would cost more
         ref = _table.setdefault(key, new_ref)
         if ref is not new_ref:
             node = _take_place(ref, new_ref, node)
-        if _dead:
+        if len(_dead) > _may_wait:
             _forget()
         return node
 
@@ -395,6 +435,8 @@ class UOp(ReduceMixin, RearrangeMixin, TrigonometryMixin):
         symbolic: list[UOp] = []
 
         def split(item: Any) -> Any:
+            if type(item) is int:
+                return item
             if isinstance(item, (tuple, list)):
                 return tuple([split(part) for part in item])
             if not isinstance(item, UOp):
@@ -618,6 +660,13 @@ def _open_ranges(node: UOp) -> frozenset[UOp]:
     if closing is not None and found:
         found = found - frozenset(node.src[closing:])
     return found
+
+
+def derive_ranges(order: Iterable[UOp]) -> None:
+    """Fill in `ranges` of all nodes of an order with sources first: faster than asking for each."""
+    for node in order:
+        if node._ranges is _UNSET:
+            node._ranges = _open_ranges(node)
 
 
 # ops whose trailing sources are ranges that end there: from which source on

@@ -375,7 +375,11 @@ _ROWS = (
     ),
     OpRow(Ops.VECTORIZE, (1, None), Shape.SCALAR, Typing.GIVEN, "scalars as lanes of one vector"),
     OpRow(
-        Ops.GEP, 1, Shape.SCALAR, Typing.GIVEN, "the lanes in arg: a scalar if one, else a vector"
+        Ops.GEP,
+        (1, 2),
+        Shape.SCALAR,
+        Typing.GIVEN,
+        "(vector, more): the lanes in arg, a scalar if one; `more` counts on from the first",
     ),
     OpRow(
         Ops.WMMA, 3, Shape.SCALAR, Typing.GIVEN, "(A, B, C) fragments: A @ B + C, arg the fragment"

@@ -357,8 +357,11 @@ def check_lanes(node: UOp) -> Complaint:
             return f"VECTORIZE of {node.dtype} takes {node.dtype.count} of {scalar}, found {found}"
     if node.op is Ops.GEP:
         source = node.src[0].dtype
-        if any(lane >= source.count for lane in node.arg):
-            return f"GEP takes lanes below {source.count}, found {node.arg}"
+        if node.src[-1].dtype is not source:
+            return f"GEP takes two vectors of one dtype, found {source} and {node.src[-1].dtype}"
+        lanes = source.count * len(node.src)
+        if any(lane >= lanes for lane in node.arg):
+            return f"GEP takes lanes below {lanes}, found {node.arg}"
         if node.dtype is not source.scalar().vec(len(node.arg)):
             return f"GEP of {node.arg} from {source} is {source.scalar().vec(len(node.arg))}"
     if node.op in (Ops.CAST, Ops.BITCAST) and node.dtype.count != node.src[0].dtype.count:

@@ -281,6 +281,12 @@ def _vectorize(node: UOp, src: list[Piece]) -> str:
     return f"{{{', '.join(text for text, _ in src)}}}"
 
 
+def _lanes(node: UOp, src: list[Piece]) -> str:
+    if len(src) == 1:
+        return f"{_wrap(src[0], _ATOM)}.lanes{list(node.arg)}"
+    return f"({', '.join(text for text, _ in src)}).lanes{list(node.arg)}"
+
+
 _COMPOUNDS: dict[Ops, Callable[[UOp, list[Piece]], str]] = {
     Ops.INDEX: _index,
     # a load is its place; a register's second source only says when
@@ -290,7 +296,7 @@ _COMPOUNDS: dict[Ops, Callable[[UOp, list[Piece]], str]] = {
     Ops.MAX: lambda node, src: _call("max", src),
     Ops.REDUCE: _reduce,
     Ops.VECTORIZE: _vectorize,
-    Ops.GEP: lambda node, src: f"{_wrap(src[0], _ATOM)}.lanes{list(node.arg)}",
+    Ops.GEP: _lanes,
 }
 
 

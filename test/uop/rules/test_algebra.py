@@ -34,6 +34,12 @@ FORMS = [
     (a - a // 2 * 2, "r0%2"),
     (a // n * n + a % n, "r0"),
     (a << 3, "r0*8"),
+    ((a + 2) + 3, "r0+5"),
+    ((a + 2) + -2, "r0"),
+    ((a + 2) + b * 3, "r0+r1*3+2"),
+    ((b + 2) + a, "r0+r1+2"),
+    ((a + 2) + a, "r0*2+2"),
+    ((a // 2 * 2 + 7) + a % 2, "r0+7"),
     # concrete ints: combined, not multiplied out, not sorted
     (x * 2 + y + x * 3, "y+x*5"),
     (x + y - x, "y"),

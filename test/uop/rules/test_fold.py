@@ -28,6 +28,7 @@ u = leaf(dtypes.uint8)
 half = leaf(dtypes.float16)
 no = UOp.const(dtypes.bool, False)
 vector = UOp(Ops.LOAD, dtypes.float32.vec(4), (f.src[0],))
+other = UOp(Ops.LOAD, dtypes.float32.vec(4), (g.src[0],))
 
 FOLDS = [
     # constants
@@ -116,6 +117,11 @@ FOLDS = [
     (vector.gep((0, 1, 2, 3)), vector),
     (vector.gep((3, 2)).gep(1), vector.gep(2)),
     (UOp(Ops.VECTORIZE, vector.dtype, tuple(vector.gep(k) for k in range(4))), vector),
+    (vector.gep((7, 1), other).gep(0), vector.gep(7, other)),
+    (
+        UOp(Ops.VECTORIZE, dtypes.float32.vec(2), (vector.gep(7, other), vector.gep(0, other))),
+        vector.gep((7, 0), other),
+    ),
     (UOp.const(vector.dtype, 2.0) * UOp.const(vector.dtype, 3.0), UOp.const(vector.dtype, 6.0)),
 ]
 

@@ -27,6 +27,9 @@ def normalise_sum(node: UOp) -> UOp | None:
     """(r1 + r0*3)*4 + 2 + r1 -> r0*12 + r1*5 + 2"""
     if node.dtype.count > 1 or _is_in_order(node):
         return None
+    moved = _move_constant(node)
+    if moved is not None:
+        return shaped_like(node, moved)
     terms = poly.polynomial(node)
     terms = merge_digits(terms)
     if not poly.fits(terms):
@@ -53,6 +56,25 @@ def _is_in_order(node: UOp) -> bool:
     if previous is None or own is None or own.op in _DIGITS:
         return False
     return poly.monomial_key((previous,)) < poly.monomial_key((own,))
+
+
+def _move_constant(node: UOp) -> UOp | None:
+    """(x + 2) + 3 -> x + 5 and (x + 2) + y -> (x + y) + 2, where the order of x + y is right.
+
+    What the copies of an index ask for: written here, it need not be multiplied out again.
+    """
+    if node.op is not Ops.ADD or node.src[0].op is not Ops.ADD:
+        return None
+    (rest, constant), last = node.src[0].src, node.src[1]
+    if constant.op is not Ops.CONST or rest.op is Ops.CONST:
+        return None
+    if last.op is not Ops.CONST:
+        moved = UOp(Ops.ADD, node.dtype, (rest, last))
+        return UOp(Ops.ADD, node.dtype, (moved, constant)) if _is_in_order(moved) else None
+    total = constant.arg + last.arg
+    if not poly.fits({(): total}):
+        return None
+    return UOp(Ops.ADD, node.dtype, (rest, UOp.const(node.dtype, total))) if total else rest
 
 
 _DIGITS = frozenset({Ops.IDIV, Ops.MOD})

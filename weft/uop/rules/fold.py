@@ -352,7 +352,7 @@ def fold_gep(node: UOp, x: UOp) -> UOp | None:
         picked = tuple([x.src[lane] for lane in lanes])
         return picked[0] if len(picked) == 1 else UOp(Ops.VECTORIZE, node.dtype, picked)
     if x.op is Ops.GEP:
-        return x.src[0].gep(tuple([x.arg[lane] for lane in lanes]))
+        return x.src[0].gep(tuple([x.arg[lane] for lane in lanes]), *x.src[1:])
     return x if lanes == tuple(range(x.dtype.count)) else None
 
 
@@ -363,11 +363,10 @@ def fold_vectorize(node: UOp) -> UOp | None:
     first = node.src[0]
     if first.op is not Ops.GEP:
         return None
-    vector = first.src[0]
     for lane in node.src:
-        if lane.op is not Ops.GEP or lane.src[0] is not vector or len(lane.arg) != 1:
+        if lane.op is not Ops.GEP or lane.src != first.src or len(lane.arg) != 1:
             return None
-    return vector.gep(tuple([lane.arg[0] for lane in node.src]))
+    return first.src[0].gep(tuple([lane.arg[0] for lane in node.src]), *first.src[1:])
 
 
 _ASSOCIATIVE_BITS = (Ops.AND, Ops.OR, Ops.XOR)
