@@ -432,3 +432,25 @@ def test_numbers_assigned_to_an_argument_that_equals_state() -> None:
         return out
 
     same(program)
+
+
+def test_state_that_is_numbers_alone_and_changes() -> None:
+    def program(decorate: Decorator) -> Any:
+        total = Tensor.zeros(4)
+        hidden = [Tensor.zeros(4)]
+
+        @decorate
+        def f(x: Tensor, more: Any) -> Tensor:
+            total.assign(total + Tensor.arange(4))
+            more(x)
+            return x
+
+        def add(x: Tensor) -> None:
+            hidden[0].assign(hidden[0] + 1)
+
+        x, out = vector(1), []
+        for _ in range(CALLS):
+            out += [f(x, add), total * 1, hidden[0] * 1]
+        return [*out, total, hidden]
+
+    same(program)

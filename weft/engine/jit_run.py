@@ -319,8 +319,10 @@ class Recording:
         wanted = [t._cell for t in _tensors_in([result, *[child for *_, child in changed]])]
         wanted += [tensor._cell for _, tensor in self.tensors]
         wanted += [s.cell for s in self.stand_ins.values()]
+        wanted = [cell for cell in wanted if not self._is_constant(cell)]
+        # state that was numbers alone goes to memory when it changes: from then on it is replayed
         wanted += self._overwritten_cells()
-        engine.realize_cells([c for c in wanted if not self._is_constant(c)], Cell.live)
+        engine.realize_cells(wanted, Cell.live)
         maker = TemplateMaker(self.known, self.containers, self.cell_template, self.classify)
         self.run.result = maker.make(result)
         for kind, label, key, child in changed:
@@ -331,10 +333,8 @@ class Recording:
         for cell in self._overwritten_cells():
             if id(cell) in self.stand_ins or id(cell) in self.of_cell:
                 continue
-            if cell.storage is not None:
-                version, value = self.cells_before[cell]
-                if _storage(value) is not cell.storage:
-                    self.run.effects.append(("move cell", cell, self._new_cell(cell)))
+            if self._has_moved(cell):
+                self.run.effects.append(("move cell", cell, self._new_cell(cell)))
         if self.book is not None:
             self.run.numbers = self.book.written()
             if any(isinstance(tensor, Number) for tensor in maker.tensors):
@@ -406,10 +406,16 @@ class Recording:
         if stand_in is not None:
             if stand_in.cell.storage is not stand_in.node:
                 self.run.effects.append(("move", label, None, self._new_cell(stand_in.cell)))
-        elif original in self.cells_before:
-            version, value = self.cells_before[original]
-            if version != original.version and _storage(value) is not original.storage:
-                self.run.effects.append(("move", label, None, self._new_cell(original)))
+        elif original in self.cells_before and self._has_moved(original):
+            self.run.effects.append(("move", label, None, self._new_cell(original)))
+
+    def _has_moved(self, cell: Cell) -> bool:
+        """Whether a cell from before holds another value now, and not in the memory it had."""
+        version, value = self.cells_before[cell]
+        if version == cell.version:
+            return False
+        # numbers alone are in no memory
+        return cell.storage is None or cell.storage is not _storage(value)
 
     def _note_leaks(self) -> None:
         """Tensors that outlive the run in a place that nobody looks at."""
