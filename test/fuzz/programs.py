@@ -7,6 +7,7 @@ the last bit. A failing program is shrunk to few statements and prints as code t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -115,7 +116,14 @@ def difference(program: Program, device: str | None = None) -> str | None:
 
 
 def is_closed(program: Program) -> bool:
-    """Whether every variable that is used is there."""
+    """Whether every variable that is used is there, also by what means nothing to NumPy."""
+    there: set[str] = set()
+    for statement in program.statements:
+        target = re.match(r"(v\d+) *=[^=]", statement.weft)
+        made = {target[1]} if target else set()
+        if not set(re.findall(r"\bv\d+\b", statement.weft)) <= there | made:
+            return False
+        there |= made
     try:
         run_numpy(program.statements)
     except Exception:
