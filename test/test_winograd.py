@@ -62,6 +62,8 @@ GEOMETRY: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "depthwise": ((1, 4, 8, 6), (4, 1, 3, 3), {"groups": 4, "padding": 1}),
     "one axis": ((2, 3, 13), (4, 3, 3), {"padding": 1}),
     "three axes": ((1, 2, 5, 4, 6), (3, 2, 3, 3, 3), {"padding": 1}),
+    "kernel of 5": ((2, 3, 9, 8), (4, 3, 5, 5), {"padding": 2}),
+    "kernel of 5 by 3": ((1, 3, 6, 20), (4, 3, 5, 3), {"padding": (2, 1)}),
     "kernel of 3 by 1": ((1, 2, 9, 5), (3, 2, 3, 1), {}),
     "kernel of 1 by 3": ((1, 2, 5, 9), (3, 2, 1, 3), {}),
     "panels": ((2, 3, 8, 64), (4, 3, 3, 3), {"padding": 1}),
@@ -124,8 +126,8 @@ def test_what_it_is_not_for_is_computed_plainly(options: dict[str, Any]) -> None
     ("matrix", "parts", "sums", "products"),
     [
         # 16 sums and 24 products with the matrix as it stands, then 15 and 20
-        (winograd.INPUTS[4], winograd.PARITY, 12, 6),
-        (winograd.OUTPUTS[4], winograd.PAIRS, 10, 3),
+        (winograd.INPUTS[6], winograd.PARITY, 12, 6),
+        (winograd.outputs_of(6, 4), winograd.PAIRS, 10, 3),
     ],
     ids=["inputs", "outputs"],
 )
@@ -150,15 +152,14 @@ def test_under_jit_with_new_inputs() -> None:
             np.testing.assert_allclose(found, np.maximum(plain(x, w, padding=1), 0), atol=1e-12)
 
 
-@pytest.mark.parametrize("tile", [2, 4])
-def test_the_matrices_are_a_convolution(tile: int) -> None:
+@pytest.mark.parametrize(("tile", "width"), [(2, 3), (4, 3), (2, 5)])
+def test_the_matrices_are_a_convolution(tile: int, width: int) -> None:
     """A^T ((G g) * (B^T d)) is the correlation of d with g, for all of both."""
-    inputs, weights = np.array(winograd.INPUTS[tile]), np.array(winograd.WEIGHTS[tile])
-    outputs = np.array(winograd.OUTPUTS[tile])
-    d, g = signed(tile + 2), signed(3, seed=1)
-    np.testing.assert_allclose(
-        outputs @ ((weights @ g) * (inputs @ d)), np.correlate(d, g, "valid"), atol=1e-12
-    )
+    points = tile + width - 1
+    inputs, weights = np.array(winograd.INPUTS[points]), winograd.weights_at(points, width)
+    d, g = signed(points), signed(width, seed=1)
+    found = np.array(winograd.outputs_of(points, tile)) @ ((weights @ g) * (inputs @ d))
+    np.testing.assert_allclose(found, np.correlate(d, g, "valid"), atol=1e-12)
 
 
 def test_matrices_as_tensors_give_the_same() -> None:

@@ -186,3 +186,43 @@ def test_first_element_of_a_stored_value_does_not_stand_for_all() -> None:
     first = rows[0].cast(dtypes.int32)
     Tensor.realize(rows, first)
     np.testing.assert_allclose(rows.numpy(), data(2, 2).sum(1), rtol=1e-6)
+
+
+def test_equality_of_overlapping_windows_is_not_stored() -> None:
+    """The gradient of a maximum over windows compares again instead of keeping what was equal."""
+    x = Tensor(data(2, 3, 12, 12)).realize()
+    gradient = x.max_pool2d(3, 2, padding=1).sum().gradient(x)[0]
+    buffers = [argument.memory for item in gradient.schedule() for argument in item.arguments]
+    assert not any(memory.dtype is dtypes.bool for memory in buffers)
+
+
+def test_value_over_a_stored_reduction_is_computed_by_each_of_its_kernels() -> None:
+    x = Tensor(data(64, 64)).realize()
+    centred = x - x.mean(1, keepdim=True)
+    up, down = centred.max(0), (centred * 2).sum(0)
+    items = [item for tensor in (up, down) for item in tensor.schedule()]
+    Tensor.realize(up, down)
+    assert all(argument.memory.arg.size <= 64 * 64 for item in items for argument in item.arguments)
+    exact = data(64, 64).astype(np.float64)
+    exact -= exact.mean(1, keepdims=True)
+    np.testing.assert_allclose(up.numpy(), exact.max(0), rtol=1e-5)
+    np.testing.assert_allclose(down.numpy(), 2 * exact.sum(0), rtol=1e-4, atol=1e-4)
+
+
+def test_what_is_read_twice_counts_once() -> None:
+    """Windows that overlap are of one storage: the sum of three of them is not worth storing."""
+    x = Tensor(data(8, 66)).realize()
+    smooth = x[:, :-2] + x[:, 1:-1] + x[:, 2:]
+    assert kernels(smooth.relu().sum(1), smooth.abs().sum(0)) == 1
+
+
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_stack_of_computed_pieces_is_one_kernel(dim: int) -> None:
+    """Each piece computes its own, what they share once."""
+    x = data(5, 40)
+    t = Tensor(x).realize()
+    shared = t * 3 + 1
+    found = Tensor.stack(shared + t, shared - t, shared, dim=dim).relu()
+    assert kernels(found) == 1
+    wanted = np.stack([x * 4 + 1, x * 2 + 1, x * 3 + 1], axis=dim)
+    np.testing.assert_allclose(found.numpy(), np.maximum(wanted, 0), rtol=1e-5, atol=1e-6)

@@ -20,7 +20,7 @@ from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Steps:
     """An index whose lane i is `base + step * i`: kept apart so that memory access can see it."""
 
@@ -31,7 +31,7 @@ class Steps:
 Value = UOp | Steps
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Place:
     """One part of an INDEX: index and validity may each be scalar or have lanes."""
 
@@ -74,6 +74,8 @@ def apply(node: UOp, operands: tuple[Value, ...], count: int) -> Value:
     if all([isinstance(x, UOp) and x.dtype.count == 1 for x in operands]):
         sources: tuple[UOp, ...] = operands  # type: ignore[assignment]
         return node if sources == node.src else fold_node(node.with_src(sources))
+    if node.op is Ops.WHERE and isinstance(operands[0], UOp) and operands[0].op is Ops.CONST:
+        return operands[1] if operands[0].arg else operands[2]
     stepped = _apply_to_steps(node, operands, count)
     if stepped is not None:
         return stepped

@@ -23,7 +23,7 @@ from weft.uop.opset import OPSET, Ops
 HEAD = (Ops.PARAM, Ops.VARIABLE, Ops.LOCAL, Ops.CONST)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Update:
     """The step of a reduce inside its loop: the register takes in one more value."""
 

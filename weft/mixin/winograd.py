@@ -1,14 +1,15 @@
-"""Winograd's convolution: windows of three elements with fewer products.
+"""Winograd's convolution: windows of three or five elements with fewer products.
 
 In: a padded tensor (batch, channels, *space) and weights (out, in / groups, *kernel) whose kernel
-is 3 or 1 along each axis. Out: what the windows times the weights sum up to. Sits below conv, which
-says when it is used.
+is 5, 3 or 1 along each axis. Out: what the windows times the weights sum up to. Sits below conv,
+which says when it is used.
 Invariant: the matrices are numbers of Python, with no device, shape or dtype of their own; a zero
 is no term and a one no product.
 
-Tiles of `tile` outputs need `tile + 2` inputs along an axis, and as many products instead of
-3 * tile: F(4, 3) has 6 for 12, F(2, 3) 4 for 6, and in two axes 36 for 144 and 16 for 36. The price
-is rounding: sums of F(4, 3) have terms that are up to a hundred times larger than their result.
+A tile of m outputs of windows of r needs m + r - 1 inputs along an axis, and as many products
+instead of m * r: the inputs are polynomials, multiplied at m + r - 1 points. F(4, 3) has 6 for 12,
+F(2, 3) 4 for 6, F(2, 5) 6 for 10, and in two axes 36 for 144, 16 for 36, 36 for 100. The price is
+rounding: sums over six points have terms that are up to a hundred times larger than their result.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from weft.renderer.base import Target
 
 Matrix = tuple[tuple[float, ...], ...]
 
-# by the outputs of a tile: what inputs, weights and products are multiplied with
+# by how many points there are: what inputs are multiplied with
 INPUTS: dict[int, Matrix] = {
-    2: ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, -1, 0, 1)),
-    4: (
+    4: ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, -1, 0, 1)),
+    6: (
         (4, 0, -5, 0, 1, 0),
         (0, -4, -4, 1, 1, 0),
         (0, 4, -4, -1, 1, 0),
@@ -37,21 +38,25 @@ INPUTS: dict[int, Matrix] = {
         (0, 4, 0, -5, 0, 1),
     ),
 }
-WEIGHTS: dict[int, Matrix] = {
-    2: ((1, 0, 0), (1 / 2, 1 / 2, 1 / 2), (1 / 2, -1 / 2, 1 / 2), (0, 0, 1)),
-    4: (
-        (1 / 4, 0, 0),
-        (-1 / 6, -1 / 6, -1 / 6),
-        (-1 / 6, 1 / 6, -1 / 6),
-        (1 / 24, 1 / 12, 1 / 6),
-        (1 / 24, -1 / 12, 1 / 6),
-        (0, 0, 1),
-    ),
-}
-OUTPUTS: dict[int, Matrix] = {
-    2: ((1, 1, 1, 0), (0, 1, -1, 1)),
-    4: ((1, 1, 1, 1, 1, 0), (0, 1, -1, 2, -2, 0), (0, 1, 1, 4, 4, 0), (0, 1, -1, 8, -8, 1)),
-}
+# the points, of which the first are used; the last one is at infinity
+POINTS = (0, 1, -1, 2, -2)
+SCALES = {4: (1, 1 / 2, 1 / 2), 6: (1 / 4, -1 / 6, -1 / 6, 1 / 24, 1 / 24)}
+
+
+def weights_at(points: int, width: int) -> Matrix:
+    """What weights are multiplied with: powers of the points; at infinity the last one counts."""
+    rows = [
+        tuple([scale * point**k for k in range(width)])
+        for scale, point in zip(SCALES[points], POINTS, strict=False)
+    ]
+    return (*rows, tuple([float(k == width - 1) for k in range(width)]))
+
+
+def outputs_of(points: int, tile: int) -> Matrix:
+    """What products are multiplied with."""
+    return tuple(
+        [(*[point**k for point in POINTS[: points - 1]], int(k == tile - 1)) for k in range(tile)]
+    )
 
 
 # points of all axes together that one kernel computes side by side
@@ -78,7 +83,7 @@ def tiles_for(
     `WINO=1` asks for it wherever it can be, `WINO=0` never; else where it takes less time.
     """
     kernel = weight.shape[2:]
-    if not WINO or not set(kernel) <= {1, 3} or 3 not in kernel or len(kernel) > 3:
+    if not WINO or not set(kernel) <= {1, 3, 5} or set(kernel) == {1} or len(kernel) > 3:
         return None
     if any(step != 1 for step in (*steps, *gaps)):
         return None
@@ -102,14 +107,20 @@ def tiles_for(
 
 
 def _tiles(kernel: Sequence[int], space: Sequence[int], last: int) -> tuple[int, ...]:
-    """Four outputs along each axis of three weights, `last` along the innermost of them; two where
-    there are no more outputs, or so many axes that their points would be too many."""
-    tiles = [1 if width == 1 else 4 if n > 2 else 2 for width, n in zip(kernel, space, strict=True)]
-    inner = max(axis for axis, width in enumerate(kernel) if width == 3)
+    """Outputs for six points along each axis, for three weights along the innermost at most `last`;
+    for four points where there are no more outputs, or so many axes that six would be too many."""
+    tiles = []
+    for width, n in zip(kernel, space, strict=True):
+        tiles.append(1 if width == 1 else 2 if width == 5 or n <= 2 else 4)
+    inner = max(axis for axis, width in enumerate(kernel) if width > 1)
     tiles[inner] = min(tiles[inner], last)
-    while prod(tile + 2 for tile in tiles if tile > 1) > MOST_POINTS:
+    while 4 in tiles and prod(_points(tiles, kernel)) > MOST_POINTS:
         tiles[tiles.index(4)] = 2
     return tuple(tiles)
+
+
+def _points(tiles: Sequence[int], kernel: Sequence[int]) -> list[int]:
+    return [tile + width - 1 for tile, width in zip(tiles, kernel, strict=True)]
 
 
 def _gain(
@@ -123,8 +134,8 @@ def _gain(
     """How many times fewer instructions than the plain sums take; 0 where it is not to be used."""
     outer, inner, *kernel = weight
     counts = [ceildiv(n, tile) for n, tile in zip(space, tiles, strict=True)]
-    points = prod(tile + 2 for tile in tiles if tile > 1)
-    tile_count = batch * prod(counts)
+    points = prod(_points(tiles, kernel))
+    tile_count = float(batch * prod(counts))
     # one row of tiles is a vector, and what is transformed stays near a core
     if target.has_local or target.vector_bytes < 4 * LEAST_LANES or counts[-1] < LEAST_LANES:
         return 0.0
@@ -134,10 +145,13 @@ def _gain(
     plain = batch * prod(space) * outer * inner * prod(kernel) / lanes
     if plain < LEAST_WORK:
         return 0.0
+    # tiles of a row are whole vectors, perhaps of half the lanes; the last one repeats some
+    width = lanes if counts[-1] >= lanes else LEAST_LANES
+    tile_count = tile_count / counts[-1] * ceildiv(counts[-1], width) * width
     products = tile_count * points * outer * inner
     transforms = tile_count * points * (inner * groups * INPUT_WORK + outer * OUTPUT_WORK)
     once = points * outer * inner * WEIGHT_WORK
-    return plain * lanes / (products + transforms + once)
+    return plain * lanes / (products + transforms * lanes / width + once)
 
 
 def _sum_of(factors: Sequence[float], pieces: Sequence[Any]) -> tuple[Any, float] | None:
@@ -198,10 +212,11 @@ def correlate(source: Any, weight: Any, groups: int, tiles: Sequence[int]) -> An
     more = [(0, all_of - n) for all_of, n in zip(whole, space, strict=True)]
     below, folded = source.transpose(0, 1)._pad_space(more), weight
     moved = [axis for axis, tile in enumerate(tiles) if tile > 1]
+    at = _points(tiles, kernel)
     for done, axis in enumerate(moved):
-        tile = tiles[axis]
-        below = _transformed(below, 2 + axis + done, INPUTS[tile], tile)
-        folded = _transformed(folded, 2 + axis + done, WEIGHTS[tile], 1)
+        weights = weights_at(at[axis], kernel[axis])
+        below = _transformed(below, 2 + axis + done, INPUTS[at[axis]], tiles[axis])
+        folded = _transformed(folded, 2 + axis + done, weights, 1)
     points = below.shape[: len(moved)]
     factors = folded.reshape((prod(points), groups, outer, 1, inner))
     windows = below.reshape((prod(points), groups, 1, inner, batch * prod(counts)))
@@ -213,7 +228,7 @@ def correlate(source: Any, weight: Any, groups: int, tiles: Sequence[int]) -> An
     total = total.permute(order)
     for left, axis in reversed(list(enumerate(moved))):
         pieces = [total._slice(0, i, i + 1).reshape(total.shape[1:]) for i in range(len(total))]
-        first, *others = combine(OUTPUTS[tiles[axis]], pieces, PAIRS)
+        first, *others = combine(outputs_of(at[axis], tiles[axis]), pieces, PAIRS)
         total = first.stack(*others, dim=left + 2 + axis + 1)
     total = total.reshape((batch, groups * outer, *whole))
     if whole == space:

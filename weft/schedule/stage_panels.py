@@ -47,6 +47,9 @@ def stage_panels(
     for last in kernels:
         if last.draft.heavy or last.draft.reductions or len(last.stores) != 1:
             continue
+        if last.overwrites:
+            # columns of panels that overlap are written twice: they must not be read between
+            continue
         for products, middle in sources(last):
             if not middle.draft.heavy or len(middle.stores) != 1 or middle.overwrites:
                 continue
@@ -216,8 +219,14 @@ class _Fusion:
         return True
 
     def _is_worth_it(self, width: int) -> bool:
-        """Whether both panels and what they are multiplied with stay near a core."""
+        """Whether the products are more than what is made of them, and whether both panels and what
+        they are multiplied with stay near a core."""
         rows = [self.chain.windows, self.chain.products]
+        outputs = 1
+        for axis in self.last.src[2:]:
+            outputs *= _size(axis) if axis.src[0].op is Ops.CONST else 0
+        if self.chain.products.arg.size <= outputs:
+            return False
         panels = sum(m.arg.size // self.count * width * m.dtype.itemsize for m in rows)
         if panels > self.room:
             return False

@@ -236,3 +236,34 @@ def test_short_rows_that_adjoin_are_read_one_after_another() -> None:
     # long rows are streams side by side, and what stays in cache shares its loads
     assert OptOps.UPCAST in kinds(product(1, 4096, 4096, True))
     assert OptOps.UPCAST in kinds(product(1, 64, 768, True))
+
+
+def test_axis_that_chooses_between_values_is_written_out() -> None:
+    out, x = params(*[np.empty(size, np.float32) for size in (3 * 64, 64)])
+    a = Axes()
+    which, t = a.loop(3), a.loop(64)
+    one = load(x, t)
+    value = (which < 2).where((which < 1).where(one + 1, one * 2), one * one)
+    ast = kernel(out.index(which * 64 + t).store(value, which, t))
+    assert applied(ast)[0] == Opt(OptOps.UPCAST, which.arg.number, 0)
+    program = lower(ast, LLVMRenderer(WIDE))
+    assert not any(u.op is Ops.CMPLT for u in program.uops)
+
+
+def test_axis_that_padding_asks_about_is_a_loop() -> None:
+    out, x = params(*[np.empty(size, np.float32) for size in (8 * 64, 8 * 64)])
+    a = Axes()
+    row, t = a.loop(8), a.loop(64)
+    value = (row < 7).where(load(x, row * 64 + t), 0.0)
+    ast = kernel(out.index(row * 64 + t).store(value, row, t))
+    assert not any(opt.op is OptOps.UPCAST and opt.axis == row.arg.number for opt in applied(ast))
+
+
+def test_short_axis_between_the_lanes_has_copies() -> None:
+    """p[t*2 + r] with lanes along t: both r together are whole rows of memory."""
+    out, x, y = params(*[np.empty(size, np.float32) for size in (2 * 65, 2 * 65, 65)])
+    a = Axes()
+    t, r = a.loop(65), a.loop(2)
+    value = load(x, r * 65 + t) + load(y, t)
+    ast = kernel(out.index(t * 2 + r).store(value, t, r))
+    assert Opt(OptOps.UPCAST, r.arg.number, 0) in applied(ast)

@@ -40,6 +40,11 @@ def test_lanes_lie_along_what_is_written_and_rows_along_what_is_read() -> None:
     assert applied == (Opt(OptOps.VECTOR, (1,), 4), Opt(OptOps.UPCAST, (0,), 8))
 
 
+def test_short_rows_make_low_squares() -> None:
+    applied = optimise(kernel_of(empty(2000, 12).T), WIDE).arg.applied
+    assert applied[-2:] == (Opt(OptOps.VECTOR, (1, 1), 16), Opt(OptOps.UPCAST, (0,), 8))
+
+
 def test_large_ones_run_in_blocks() -> None:
     near = optimise(kernel_of(empty(256, 256).T), WIDE).arg.applied
     assert near[:2] == (Opt(OptOps.SPLIT, (0,), 64), Opt(OptOps.SPLIT, (1,), 64))

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from weft.codegen.opt.actions import apply_opt, can_merge
 from weft.codegen.opt.axes import closed_axes, size_of
+from weft.codegen.opt.choices import MOST_CHOICES, choice_opts
 from weft.codegen.opt.chosen import chosen_kernel
 from weft.codegen.opt.gpu import optimise_groups
 from weft.codegen.opt.opt import Opt, OptError, OptOps
@@ -64,8 +65,6 @@ WRITTEN_OUT = 16
 BLOCK = 512
 # a panel larger than this is packed even if its rows are read in order: its lines alias in cache
 PACK_BYTES = 64 << 10
-# values that one axis chooses between, and several together, for all of them to be written out
-MOST_CHOICES, MOST_COPIES = 8, 64
 # elements in a row that a transposition reads and writes at a time
 TURN_READ, TURN_WRITE = 128, 16
 COSTLY_OPS = frozenset(op for op, weight in WEIGHTS.items() if weight >= 8)
@@ -98,7 +97,10 @@ def optimise(ast: UOp, target: Target) -> UOp:
     for part in parts:
         # each by itself: the time must not grow with the square of their number
         nest = ast.replace(src=tuple(part), arg=replace(ast.arg, applied=()))
-        nest = keep_rows(write_choices(merge_axes(nest), target), target)
+        nest = merge_axes(nest)
+        for opt in choice_opts(nest):
+            nest = _try(nest, opt, target)
+        nest = keep_rows(nest, target)
         nest = _optimise_nest(nest, target, threads)
         stores.extend(nest.src)
         applied.extend(nest.arg.applied)
@@ -169,34 +171,6 @@ def keep_rows(ast: UOp, target: Target) -> UOp:
         size = size_of(axes[0])
         if size % 4 == 0 and size * reduce.dtype.itemsize <= target.l2 // 4:
             ast = _try(ast, Opt(OptOps.KEEP, axes[0].arg.number), target)
-    return ast
-
-
-def write_choices(ast: UOp, target: Target) -> UOp:
-    """Short axes that choose between values to store, written out: each copy computes its own.
-
-    STORE(p[r, t], where(r < 1, x[t] + y[t], x[t] - y[t]), r: 2, t)
-    -> STORE(p[r, t], ..., r: 2 UPCAST, t): p[0, t] = x[t] + y[t] and p[1, t] = x[t] - y[t]
-    """
-    order = ast.toposort()
-    closers = [u for u in order if u.op in (Ops.STORE, Ops.STAGE)]
-    outputs = {axis: closer for closer in closers for axis in closed_axes(closer)}
-    chosen: dict[UOp, None] = {}
-    for node in order:
-        if node.op is Ops.WHERE and node.src[0].op is Ops.CMPLT:
-            axis, bound = node.src[0].src
-            # a value or a number is what padding is made of
-            is_choice = not any([s.op is Ops.CONST for s in node.src[1:]])
-            if is_choice and axis in outputs and bound.op is Ops.CONST:
-                chosen.setdefault(axis)
-    copies = dict.fromkeys(outputs.values(), 1)
-    for axis in chosen:
-        if axis.arg.kind is not AxisType.LOOP or axis.src[0].op is not Ops.CONST:
-            continue
-        closer, size = outputs[axis], size_of(axis)
-        if size <= MOST_CHOICES and copies[closer] * size <= MOST_COPIES:
-            copies[closer] *= size
-            ast = _try(ast, Opt(OptOps.UPCAST, axis.arg.number, 0), target)
     return ast
 
 

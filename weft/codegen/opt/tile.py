@@ -198,17 +198,33 @@ class _Search:
         for item in self.body.items:
             if item.steps is None or axis not in item.ranges:
                 continue
-            reuse = self.body.reuse(item)
-            near = extent(own[0]) * (reuse * 4 + item.dtype.itemsize)
-            if reuse > STREAMS or near > target.l1 * 3 // 4:
+            row = extent(own[0]) * item.dtype.itemsize
+            if self.body.reuse(item) > STREAMS or self._shared(axis) + row > target.l1 * 3 // 4:
                 # arithmetic takes longer than reading, or the rows push out what they share
                 return False
-            is_far = volume(item.ranges) * item.dtype.itemsize > target.l2
+            # what is read once a launch was mostly pushed out since the last one
+            is_far = volume(item.ranges) * item.dtype.itemsize > target.l2 // 2
             # bytes take longer to widen than to read: long rows of them share the other operand
             is_short = item.dtype.itemsize > 1 or extent(own[0]) < LONG_ROW
-            if is_far and is_short and item.steps.get(axis) == extent(own[0]):
+            if is_far and is_short and self._adjoin(item, axis):
                 return True
         return False
+
+    def _shared(self, axis: UOp) -> int:
+        """Bytes that every round of the axis reads again."""
+        again = [
+            item
+            for item in self.body.items
+            if item.steps is not None and axis not in item.ranges and not item.is_store()
+        ]
+        return sum([volume(item.ranges) * item.dtype.itemsize for item in again])
+
+    def _adjoin(self, item: Item, axis: UOp) -> bool:
+        """Whether what is read for a round of the axis ends where the next round begins."""
+        steps = item.steps or {}
+        step = steps.get(axis) or 0
+        filled = [other for other in self.body.axes if 0 < (steps.get(other) or 0) < step]
+        return step == volume(filled)
 
     def _aliases(self, axis: UOp | None) -> bool:
         """Whether neighbours along the axis fall into the same lines of the first cache."""

@@ -49,7 +49,9 @@ def turn_opts(nest: Nest, target: Target) -> list[Opt]:
     rows = SQUARE if target.vector_registers > FEW_REGISTERS else SQUARE // 2
     weight = stores.weight()
     rows //= 1 if weight <= LIGHT else 2 if weight <= HEAVY else 4
-    if lanes < LEAST_ROWS or rows < LEAST_ROWS or extent(read) < rows:
+    while rows > extent(read):
+        rows //= 2
+    if lanes < LEAST_ROWS or rows < LEAST_ROWS:
         return []
     opts: list[Opt] = []
     names: dict[UOp, tuple[int, ...]] = {}
