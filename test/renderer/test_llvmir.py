@@ -69,6 +69,22 @@ def test_addresses_that_differ_by_a_constant_share_the_rest() -> None:
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize("count", [4, 12])
+def test_addresses_of_many_guarded_loads_are_opaque_and_right(count: int) -> None:
+    data, out = UOp.param(1, f32, 20), UOp.param(0, f32, 4)
+    j = loop(4)
+    start = j * const(5)
+    total = const(0.0, f32)
+    for k in range(count):
+        total = total + load(data, start + const(k), start < const(20 - k))
+    uops = program(j, out.index(j).store(total), end(j))
+    found, values = np.zeros(4, np.float32), np.arange(20, dtype=np.float32)
+    text = run_llvm(uops, [found, values])
+    assert text.count("freeze i64") == (count == 12)
+    padded = np.concatenate([values, np.zeros(20, np.float32)])
+    np.testing.assert_array_equal(found, [padded[5 * i : 5 * i + count].sum() for i in range(4)])
+
+
 def test_half_converts_in_one_instruction_where_the_target_says_so() -> None:
     renderer = LLVMRenderer(Target(has_half_conversion=True))
     assert dtypes.float16 in renderer.native_dtypes

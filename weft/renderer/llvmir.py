@@ -17,6 +17,7 @@ from typing import Any
 from weft.dtype import DType, bits_of, dtypes
 from weft.errors import CompileError
 from weft.renderer.base import Renderer, Target, program_params, program_variables
+from weft.renderer.llvm_survey import much_guarded, offsets, registers_changed
 from weft.uop.args import AxisType
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
@@ -111,8 +112,9 @@ class _Function:
         self.regions: dict[UOp, _Region] = {}
         self.zeros_bytes = 0  # of the constant that invalid loads read
         self.spill_bytes = 0  # of the scratch that invalid stores write
-        self.changed = _registers_changed(uops)
-        self.offsets = _offsets(uops)
+        self.changed = registers_changed(uops)
+        self.offsets = offsets(uops)
+        self.opaque = much_guarded(uops)
         self.bases: dict[tuple[UOp, UOp], str] = {}  # addresses that offsets are added to
 
     # ------------------------------------------------------------ the frame
@@ -374,20 +376,30 @@ class _Function:
         memory, idx = uop.src[:2]
         element = self.memory_type(memory.dtype)
         if idx in self.offsets:
-            # Neighbours share all but a constant. LLVM finds that out by itself, but the time it
-            # takes for it grows with the square of their number.
             rest, constant = idx.src
-            base = self.bases.get((memory, rest))
-            if base is None:
-                # not inbounds: only with its offset it is the address of something
-                base = self.bases[memory, rest] = self.emit(
-                    f"getelementptr {element}, ptr {self.operand(memory)}, i64 {self.operand(rest)}"
-                )
+            base = self.base(memory, rest, uop in self.opaque)
             return self.emit(f"getelementptr {element}, ptr {base}, i64 {constant.arg}")
         return self.emit(
             f"getelementptr inbounds {element}, ptr {self.operand(memory)}, "
             f"{self.type(idx.dtype)} {self.operand(idx)}"
         )
+
+    def base(self, memory: UOp, rest: UOp, is_opaque: bool) -> str:
+        """The address that offsets are added to.
+
+        Neighbours share all but a constant. LLVM finds that out by itself, but the time it takes
+        for it grows with the square of their number.
+        """
+        base = self.bases.get((memory, rest))
+        if base is None:
+            at = self.operand(rest)
+            if is_opaque:
+                at = self.emit(f"freeze i64 {at}")
+            element = self.memory_type(memory.dtype)
+            # not inbounds: only with its offset it is the address of something
+            base = self.emit(f"getelementptr {element}, ptr {self.operand(memory)}, i64 {at}")
+            self.bases[memory, rest] = base
+        return base
 
     def value_load(self, uop: UOp) -> str:
         place = uop.src[0]
@@ -567,21 +579,6 @@ _VALUES: dict[Ops, Callable[[_Function, UOp], str]] = {
 }
 
 
-def _offsets(uops: Sequence[UOp]) -> set[UOp]:
-    """Sums with a constant that only addresses use, and which are written as part of those."""
-    found: set[UOp] = set()
-    others: set[UOp] = set()
-    for uop in uops:
-        if uop.op is Ops.INDEX:
-            idx = uop.src[1]
-            if idx.op is Ops.ADD and idx.src[1].op is Ops.CONST and idx.dtype is dtypes.int64:
-                found.add(idx)
-            others.update(uop.src[2:])
-        else:
-            others.update(uop.src)
-    return found - others
-
-
 @functools.lru_cache(maxsize=1024)
 def _mask(lanes: tuple[int, ...]) -> str:
     """The lanes of a shuffle as LLVM writes them; kernels repeat a few."""
@@ -603,28 +600,6 @@ def _conversion(source: DType, target: DType) -> str:
     if after < before:
         return "trunc"
     return "sext" if source.kind == "int" else "zext"
-
-
-_REGION_OPS = frozenset({Ops.RANGE, Ops.END, Ops.IF, Ops.ENDIF, Ops.ACC_SET})
-
-
-def _registers_changed(uops: Sequence[UOp]) -> dict[UOp, list[UOp]]:
-    """For each RANGE and IF, the ACCs that are set between it and its end, in order."""
-    found: dict[UOp, dict[UOp, None]] = {}
-    open_regions: list[UOp] = []
-    for uop in [u for u in uops if u.op in _REGION_OPS]:
-        if uop.op in (Ops.RANGE, Ops.IF):
-            found[uop] = {}
-            open_regions.append(uop)
-        elif uop.op in (Ops.END, Ops.ENDIF):
-            if not open_regions or open_regions[-1] is not uop.src[0]:
-                raise CompileError(f"{uop.op.name} does not close what was opened last")
-            inner = found[open_regions.pop()]
-            if open_regions:
-                found[open_regions[-1]].update(inner)
-        elif uop.op is Ops.ACC_SET and open_regions:
-            found[open_regions[-1]][uop.src[0]] = None
-    return {uop: list(registers) for uop, registers in found.items()}
 
 
 def _memory_name(dtype: DType) -> str:

@@ -1,0 +1,73 @@
+"""What the LLVM renderer wants to know of a whole program before it writes the first line.
+
+In: a linear program. Out: the registers that loops change, and how addresses are best written.
+Sits beside `llvmir`, its only user.
+Invariant: how an address is written decides how long LLVM looks at it, never what it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.dtype import dtypes
+from weft.errors import CompileError
+from weft.uop.node import UOp
+from weft.uop.opset import Ops
+
+# guarded accesses of one loop from which on their addresses are better not looked into
+_MANY_GUARDED = 8
+_REGION_OPS = frozenset({Ops.RANGE, Ops.END, Ops.IF, Ops.ENDIF, Ops.ACC_SET})
+
+
+def registers_changed(uops: Sequence[UOp]) -> dict[UOp, list[UOp]]:
+    """For each RANGE and IF, the ACCs that are set between it and its end, in order."""
+    found: dict[UOp, dict[UOp, None]] = {}
+    open_regions: list[UOp] = []
+    for uop in [u for u in uops if u.op in _REGION_OPS]:
+        if uop.op in (Ops.RANGE, Ops.IF):
+            found[uop] = {}
+            open_regions.append(uop)
+        elif uop.op in (Ops.END, Ops.ENDIF):
+            if not open_regions or open_regions[-1] is not uop.src[0]:
+                raise CompileError(f"{uop.op.name} does not close what was opened last")
+            inner = found[open_regions.pop()]
+            if open_regions:
+                found[open_regions[-1]].update(inner)
+        elif uop.op is Ops.ACC_SET and open_regions:
+            found[open_regions[-1]][uop.src[0]] = None
+    return {uop: list(registers) for uop, registers in found.items()}
+
+
+def offsets(uops: Sequence[UOp]) -> set[UOp]:
+    """Sums with a constant that only addresses use, and which are written as part of those."""
+    found: set[UOp] = set()
+    others: set[UOp] = set()
+    for uop in uops:
+        if uop.op is Ops.INDEX:
+            idx = uop.src[1]
+            if idx.op is Ops.ADD and idx.src[1].op is Ops.CONST and idx.dtype is dtypes.int64:
+                found.add(idx)
+            others.update(uop.src[2:])
+        else:
+            others.update(uop.src)
+    return found - others
+
+
+def much_guarded(uops: Sequence[UOp]) -> set[UOp]:
+    """The places of loops in which many accesses are guarded.
+
+    There LLVM chooses between each address and another one, and takes all of them apart to see how
+    they change from round to round: several times as long as all the rest.
+    """
+    found: set[UOp] = set()
+    open_regions: list[list[UOp]] = [[]]
+    for uop in uops:
+        if uop.op is Ops.INDEX:
+            open_regions[-1].append(uop)
+        elif uop.op in (Ops.RANGE, Ops.IF):
+            open_regions.append([])
+        elif uop.op in (Ops.END, Ops.ENDIF):
+            places = open_regions.pop()
+            if sum([len(place.src) > 2 for place in places]) >= _MANY_GUARDED:
+                found.update(places)
+    return found
