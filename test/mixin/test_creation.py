@@ -7,7 +7,7 @@ import pytest
 
 from test.mixin.compare import check
 from weft import GlobalCounters, Tensor, dtypes
-from weft.errors import ArgumentError, ShapeError
+from weft.errors import ArgumentError, DTypeError, ShapeError
 
 
 @pytest.mark.parametrize(
@@ -71,3 +71,11 @@ def test_wrong_shapes() -> None:
         Tensor.zeros(-1)
     with pytest.raises(ShapeError, match="a shape has ints"):
         Tensor.zeros(2.5)
+
+
+def test_numbers_that_no_int64_holds() -> None:
+    assert Tensor(2**63).item() == 2**63
+    assert Tensor(-(2**63)).item() == -(2**63)
+    with pytest.raises(DTypeError, match="fit no dtype"):
+        Tensor(2**70)
+    assert (Tensor([1.0]) + 2**70).tolist() == [2.0**70]

@@ -434,6 +434,12 @@ def _product() -> UOp:
     return _reduced(UOp(Ops.MUL, dtypes.int32, (left, right)), Ops.ADD, 2)
 
 
+def _in_blocks() -> UOp:
+    """Rows of two blocks of four, with a number for each block."""
+    scale = _array(3, 2, 1)._mop(Ops.EXPAND, (3, 2, 4))
+    return UOp(Ops.MUL, dtypes.int32, (_array(3, 2, 4), scale))._mop(Ops.RESHAPE, (3, 8))
+
+
 # nodes that the rules of the schedule change; thresholds are lowered where they are used
 PREPARED = {
     "<lambda>": [_node(Ops.DETACH, _array(3))],
@@ -454,6 +460,7 @@ PREPARED = {
     ],
     "reduce_constant": [_reduced(_ones(3, 4), op, 1) for op in (Ops.ADD, Ops.MAX)],
     "write_long_cat": [UOp(Ops.CAT, dtypes.int32, tuple(_array(2, k + 1) for k in range(9)), 1)],
+    "split_reduced_axes": [_reduced(_in_blocks(), op, 1) for op in (Ops.ADD, Ops.MAX)],
     "split_long_reduction": [
         *[_reduced(_array(2, 1024), op, 1) for op in (Ops.ADD, Ops.MAX, Ops.MUL)],
         _reduced(_array(1024, 2), Ops.ADD, 0, 1),

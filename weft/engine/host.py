@@ -44,6 +44,9 @@ def is_numpy(value: Any) -> bool:
 
 def number(value: bool | int | float, device: Devices, dtype: DType | None) -> UOp:
     """A bare number: a constant without memory; with a device it is pinned there."""
+    if dtype is None and type(value) is int and not dtypes.int64.min <= value <= dtypes.int64.max:
+        # as a number of no dtype it would not be itself
+        dtype = dtypes.from_py(value)
     node = UOp.const(weak_dtype(value) if dtype is None else dtype, value)
     return node if device is None else pin(node, device)
 

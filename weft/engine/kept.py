@@ -20,7 +20,7 @@ from typing import Any
 from weft.device import ProgramFacts
 from weft.errors import WeftError
 from weft.helpers import diskcache_get, diskcache_put
-from weft.knobs import CCACHE, DEBUG, SPEC
+from weft.knobs import BEAM, CCACHE, DEBUG, IGNORE_BEAM_CACHE, SPEC
 from weft.uop.node import UOp
 from weft.uop.reproduce import graph_rows, parse_rows
 
@@ -50,6 +50,9 @@ def _own_code() -> str:
 def key_of(kernel_key: bytes, renderer: Any, compiler: Any, knobs: tuple[Any, ...]) -> str | None:
     """The key of a kernel on disk; None where nothing may be kept or looked up."""
     if not CCACHE.value or DEBUG >= 4 or SPEC >= 1 or compiler.cachekey is None:
+        return None
+    if BEAM.value and IGNORE_BEAM_CACHE.value:
+        # a kept program would leave nothing to search for
         return None
     parts = (kernel_key.hex(), type(renderer).__name__, repr(renderer.target), compiler.cachekey)
     return hashlib.sha256(repr((parts, knobs, _own_code())).encode()).hexdigest()

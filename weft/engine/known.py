@@ -135,13 +135,15 @@ def _older_than(cell: Cell, value: UOp, places: set[str]) -> UOp:
     return value.substitute({u: u.held.storage for u in order if is_known(u)})
 
 
-def stored_along(wanted: Sequence[Cell], live: Iterable[Cell]) -> list[Cell]:
-    """For each CONTIGUOUS that computing the wanted cells stores on its way, and that other pending
-    graphs hold: a cell, to be computed along.
+def stored_along(sink: UOp, wanted: Sequence[Cell], live: Iterable[Cell]) -> list[Cell]:
+    """For each CONTIGUOUS that computing `SINK(wanted values)` stores on its way, and that other
+    pending graphs hold: a cell, to be computed along.
 
     Its memory is then kept instead of given to the next kernel. The tensors themselves stay what
     they are: their graphs lead to their gradients.
     """
+    if not any([node.op is Ops.CONTIGUOUS for node in sink.toposort()]):
+        return []
     places = {default_device([cell.value]) for cell in wanted}
     values = dict.fromkeys(cell.value for cell in wanted)
     order = UOp.sink(*values).toposort(gate=lambda u: not _is_near(u, places))

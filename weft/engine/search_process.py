@@ -109,15 +109,17 @@ class TryingProcess:
         self.end()
         if not sys.executable or getattr(sys, "frozen", False):
             raise NoProcess("this Python does not say how it was started")
-        here = str(Path(__file__).resolve().parent.parent.parent)
+        # what this process could import, that one can: weft first, then the same folders in order
+        folders = [str(Path(__file__).resolve().parent.parent.parent), *filter(None, sys.path)]
         changes = {**_QUIET, "NUM_CPU_THREADS": str(self.cores), "DEV": "", "DEVICE": ""}
         try:
             process = subprocess.Popen(
-                [sys.executable, "-c", PROGRAM],
+                # -P: what lies in the working folder is not meant for it
+                [sys.executable, "-P", "-c", PROGRAM],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                env=child_environment(changes, first_on_path=here),
+                env=child_environment(changes, first_on_path=os.pathsep.join(folders)),
                 # Ctrl-C is for this process; priorities are for both, so the session stays
                 process_group=0 if os.name == "posix" else None,
             )

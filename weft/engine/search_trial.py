@@ -32,8 +32,8 @@ from weft.uop.opset import Ops
 HOPELESS = 3.0
 # repeated until there are so many runs that took so long, or until this is enough of it
 LEAST_RUNS, LEAST_SECONDS, ENOUGH_SECONDS = 5, 0.01, 0.2
-# rounds of the last comparison, in which the fastest take turns
-DUEL_ROUNDS = 9
+# rounds of the last comparison, in which the fastest take turns; few where a run takes long
+DUEL_ROUNDS, LEAST_ROUNDS, DUEL_SECONDS = 9, 3, 2.0
 # numbers of a buffer repeat after so many, which divides no usual size
 PERIOD = 1_000_003
 # how much two orders of summation may differ: units in the last place, times the root of the terms
@@ -49,13 +49,13 @@ class Trial:
         self.space = Space(ast, self.device.renderer.target)
         params = {u.arg.slot: u for u in ast.toposort() if u.op is Ops.PARAM}
         bounds = index_bounds(ast)
-        self._contents: list[numpy.ndarray] = []
+        self._numbers: list[numpy.ndarray] = []
         self._buffers: list[Buffer] = []
         for slot in range(1 + max(params)):
             # what was simplified away is still an argument
             param = params.get(slot)
             dtype, size = (dtypes.uint8, 1) if param is None else (param.dtype, param.arg.size)
-            self._contents.append(numbers(dtype, size, slot, bounds.get(slot)))
+            self._numbers.append(numbers(dtype, min(size, PERIOD), slot, bounds.get(slot)))
             self._buffers.append(Buffer(device, size, dtype).allocate())
         order = ast.toposort()
         self._written = sorted({u.src[0].src[0].arg.slot for u in order if u.op is Ops.STORE})
@@ -67,7 +67,9 @@ class Trial:
 
     def _fill(self, slots: Sequence[int] | None = None) -> None:
         for slot in range(len(self._buffers)) if slots is None else slots:
-            self._buffers[slot].copyin(self._contents[slot].data)
+            buffer = self._buffers[slot]
+            # of a large buffer not a second copy of it is kept, only what repeats in it
+            buffer.copyin(numpy.resize(self._numbers[slot], buffer.size).data)
 
     # -------------------------------------------------------- running
     def _program(self, candidate: Candidate) -> tuple[Program, list[int]]:
@@ -122,7 +124,10 @@ class Trial:
     def duel(self, candidates: Sequence[Candidate]) -> list[float]:
         """Seconds of each, measured in turns, so that what else the machine does hits all."""
         least = [math.inf] * len(candidates)
-        for _ in range(DUEL_ROUNDS):
+        begun = time.perf_counter()
+        for number in range(DUEL_ROUNDS):
+            if number >= LEAST_ROUNDS and time.perf_counter() - begun > DUEL_SECONDS:
+                break
             for place, candidate in enumerate(candidates):
                 if self._in_place:
                     self._fill(self._written)
@@ -156,22 +161,19 @@ def _terms(reduce: UOp) -> int:
 
 
 # ------------------------------------------------------------ contents
-def numbers(dtype: DType, size: int, seed: int, bound: int | None = None) -> numpy.ndarray:
+def numbers(dtype: DType, count: int, seed: int, bound: int | None = None) -> numpy.ndarray:
     """Small numbers, always the same: floats around 1, integers near 0, indices below `bound`."""
     rng = numpy.random.default_rng(seed)
     kind = numpy.dtype(f"uint{8 * dtype.itemsize}")
-    count = min(size, PERIOD)
     if bound is not None:
-        bits = rng.integers(0, bound, count).astype(kind)
+        return rng.integers(0, bound, count).astype(kind)
+    if dtype.kind == "float":
+        values = (0.5 + rng.random(61)).tolist()
     else:
-        if dtype.kind == "float":
-            values = (0.5 + rng.random(61)).tolist()
-        else:
-            low = 0 if dtype.kind in ("bool", "uint") else -4
-            values = rng.integers(low, 2 if dtype.kind == "bool" else 8, 61).tolist()
-        table = numpy.array([bits_of(value, dtype) for value in values], dtype=kind)
-        bits = table[rng.integers(0, len(table), count)]
-    return numpy.ascontiguousarray(numpy.resize(bits, size)) if size > count else bits
+        low = 0 if dtype.kind in ("bool", "uint") else -4
+        values = rng.integers(low, 2 if dtype.kind == "bool" else 8, 61).tolist()
+    table = numpy.array([bits_of(value, dtype) for value in values], dtype=kind)
+    return table[rng.integers(0, len(table), count)]
 
 
 def index_bounds(ast: UOp) -> dict[int, int]:
