@@ -442,7 +442,7 @@ CASES |= MORE_CASES
 # what only weft is measured with
 OWN_CASES: dict[str, Callable[[], Case]] = {
     **{
-        f"gemv_{name.lower()}": functools.partial(_quantised, name, 8192, 4096)
+        f"gemv_{name.lower()}": functools.partial(_quantised, name, 32768, 4096)
         for name in ("int8", "Q4_0", "Q8_0", "Q4_K", "Q6_K")
     },
     "gpt2": lambda: _gpt2(64),

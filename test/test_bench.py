@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from bench import frameworks, in_machine, in_weft, latency, phases, speed, table, workloads
+from weft import GlobalCounters, Tensor, TinyJit, Variable
 
 
 def test_a_name_always_gives_the_same_numbers() -> None:
@@ -100,3 +101,39 @@ def test_the_table_names_the_best_peer_that_is_right() -> None:
     assert "| conv_small | 2.000 | 4.000 (torch) | 2.00 | 1.0 / 1.5 | 50% |" in text
     assert "| gemv_q4_0 | 2.000 | - | - | - | - |" in text
     assert "Geometric mean of 1 ratios: **2.00**" in text
+
+
+def _small_llama(layers: int) -> workloads.Case:
+    sizes: dict[str, Any] = dict(width=32, layers=layers, heads=4, key_heads=2, head_width=8)
+    sizes |= dict(hidden=64, vocabulary=50, context=16, position=3, eps=1e-5)
+    return workloads._decode(sizes, workloads.fill(workloads._llama_shapes(sizes)))
+
+
+def test_decoding_takes_as_many_kernels_a_layer_however_many_there_are() -> None:
+    module = in_weft.load("weft")
+    counts = []
+    for layers in (2, 3, 4):
+        function, arguments = in_weft.lazy(module, _small_llama(layers))
+        GlobalCounters.reset()
+        in_weft.realize(function(*arguments))
+        counts.append(GlobalCounters.kernel_count)
+    assert counts[2] - counts[1] == counts[1] - counts[0] < 25
+
+
+def test_decoding_is_captured_once_for_all_positions() -> None:
+    module = in_weft.load("weft")
+    position = Variable("position", 1, 15)
+    plain, (token, _) = in_weft.lazy(module, _small_llama(2))
+    other, _ = in_weft.lazy(module, _small_llama(2))
+    calls = []
+
+    @TinyJit
+    def step(token: Tensor, position: Any) -> Tensor:
+        calls.append(position)
+        return other(token, position)[0].realize()
+
+    for number in range(1, 9):
+        here = position.bind(number)
+        expected = plain(token, here)[0].numpy()
+        np.testing.assert_allclose(step(token, here).numpy(), expected, rtol=1e-4, atol=1e-5)
+    assert len(calls) <= 3

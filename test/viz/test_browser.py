@@ -522,5 +522,7 @@ def take_pictures(page: Page, schedule: int, folder: Path) -> None:
                 ("timeline", "#/timeline"),
             ):
                 page.go(place)
+                if name in ("rewrites", "schedule"):
+                    page.wait("document.querySelector('.graphs')?.dataset.ready")
                 page.run("return new Promise((done) => setTimeout(done, 1500))")
                 page.driver.save_screenshot(str(folder / f"{name}-{width}-{scheme}.png"))

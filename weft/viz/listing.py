@@ -165,6 +165,8 @@ def _atom(writer: _Writer, node: UOp) -> str:
     if op is Ops.VECTORIZE and not _is_splat(node):
         return f"{{{', '.join(operands)}}}"
     if op is Ops.GEP:
+        if len(operands) > 1:
+            return f"({', '.join(operands)}).lanes{list(node.arg)}"
         return f"{writer.of(node.src[0], _ATOM)}.lanes{list(node.arg)}"
     if op in (Ops.CAST, Ops.VECTORIZE):
         return f"{node.dtype.name}({operands[0]})"

@@ -140,7 +140,9 @@ export class GraphView {
             size <= total - before - after
                 ? before + (total - before - after - size) / 2
                 : Math.min(before, Math.max(total - after - size, position));
-        this.view.x = room(this.layout.width * this.view.scale, width, this.view.x, 12, 12);
+        // nothing ends under the map, which there is where not all is seen
+        const map = this.map.width / (window.devicePixelRatio || 1) + 24;
+        this.view.x = room(this.layout.width * this.view.scale, width, this.view.x, 12, map);
         this.view.y = room(this.layout.height * this.view.scale, height, this.view.y, 40, 40);
     }
 
