@@ -209,7 +209,7 @@ def _root_ops(rules: Iterable[Rule]) -> frozenset[Ops] | None:
 
 def _explain(error: Exception, match: Any, uop: UOp) -> None:
     """Name rule and node: in a note of weft's own errors, others become the cause of a new one."""
-    where = f"in {match.rule}, applied to {uop!r}"
+    where = f"in {match.rule}, applied to {uop.op}: {uop!r}"
     if not isinstance(error, WeftError):
         raise RewriteError(f"{type(error).__name__}: {error}, {where}") from error
     error.add_note(where)
