@@ -38,15 +38,14 @@ test-all: test
 	$(BIN)/python -m test.fuzz actions --count $(FUZZ) --seed 100000
 	$(BIN)/python -m test.fuzz actions --count $(FUZZ) --seed 200000 --device CPU
 
-# The viewer in a real browser, with a training step of ResNet-50. In the ordinary tests the quick
-# part of these runs where there is a browser.
+# The viewer in a real browser. The ordinary tests run these too, where there is one.
 test-browser: $(VENV)/.test-installed
 	@$(HAS_BROWSER) || { echo "the packages chromium and chromium-driver are needed"; exit 1; }
-	BROWSER_TESTS=all $(BIN)/python -m pytest test/viz
+	$(BIN)/python -m pytest test/viz
 
 # The pictures of the viewer in the documentation, taken anew; look at them before they are kept.
 screenshots: $(VENV)/.test-installed
-	BROWSER_TESTS=all VIZ_PICTURES=build/viz $(BIN)/python -m pytest test/viz/test_browser.py \
+	VIZ_PICTURES=build/viz $(BIN)/python -m pytest test/viz/test_browser.py \
 		-k resnet
 
 lint: $(VENV)/.test-installed
