@@ -13,7 +13,7 @@ import pytest
 
 from weft.errors import CompileError
 from weft.knobs import Context
-from weft.runtime import llvm_parallel
+from weft.runtime import llvm, llvm_parallel
 from weft.runtime.llvm import LLVMCompiler
 from weft.runtime.llvm_parallel import ParallelLLVMCompiler
 
@@ -140,7 +140,7 @@ def test_what_a_refused_source_leaves_behind_can_be_collected() -> None:
 FORKS = """
 import os, signal, sys, threading
 from test.runtime.test_llvm_parallel import kernel
-from weft.runtime import llvm_parallel
+from weft.runtime import llvm, llvm_parallel
 llvm_parallel.usable_cores = lambda: 4
 compiler = llvm_parallel.ParallelLLVMCompiler()
 expected = compiler.compile_all([kernel(n) for n in range(3)])
@@ -171,3 +171,33 @@ def test_a_child_that_is_forked_while_threads_compile_can_compile() -> None:
         timeout=120,
     )
     assert (found.returncode, found.stdout, found.stderr) == (0, "0\n", "")
+
+
+def test_a_compiler_that_is_asked_for_its_target_while_another_compiles() -> None:
+    """Whoever has LLVM's lock may need what another thread is asking for: there is no second."""
+    has_lock, is_asking = threading.Event(), threading.Event()
+    found: list[str] = []
+
+    class Asking(LLVMCompiler):
+        def _target_machine(self) -> object:
+            is_asking.set()
+            return super()._target_machine()
+
+    def compile_another() -> None:
+        with llvm._lock:
+            has_lock.set()
+            # by then the other waits for this lock, if it does not already
+            is_asking.wait(0.2)
+            found.append(LLVMCompiler().complete(""))
+
+    threads = [
+        threading.Thread(target=compile_another, daemon=True),
+        threading.Thread(
+            target=lambda: has_lock.wait() and found.append(Asking().complete("")), daemon=True
+        ),
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(found) == 2 and found[0] == found[1]

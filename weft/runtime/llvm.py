@@ -219,14 +219,20 @@ class LLVMCompiler(Compiler):
     def __init__(self, opt_level: int = 2) -> None:
         self.opt_level = opt_level
         self._machine: Any = None
+        # kept by hand: cached properties of Python 3.11 have a lock of their own, for all objects,
+        # which one thread takes before LLVM's and another after it
+        self._key: str | None = None
+        self._host: tuple[str, str] | None = None
 
-    @functools.cached_property
+    @property
     def cachekey(self) -> str:
         """Names everything but the source that decides the bytes: LLVM, CPU, features, level."""
-        facts = target()
-        version = ".".join(map(str, _binding().llvm_version_info))
-        features = hashlib.sha256(",".join(sorted(facts.features)).encode()).hexdigest()[:16]
-        return f"llvm-{version}-{facts.triple}-{facts.cpu}-{features}-opt{self.opt_level}"
+        if self._key is None:
+            facts = target()
+            version = ".".join(map(str, _binding().llvm_version_info))
+            features = hashlib.sha256(",".join(sorted(facts.features)).encode()).hexdigest()[:16]
+            self._key = f"llvm-{version}-{facts.triple}-{facts.cpu}-{features}-opt{self.opt_level}"
+        return self._key
 
     def compile(self, src: str) -> bytes:
         with _lock, self._parsed(src) as module:
@@ -245,18 +251,17 @@ class LLVMCompiler(Compiler):
         if "target triple" in src:
             return src
         # No line break, so that the line numbers of LLVM's messages are those of the source.
-        layout = "" if "target datalayout" in src else self._layout
-        return self._triple + layout + src
+        triple, layout = self._host_text()
+        return triple + ("" if "target datalayout" in src else layout) + src
 
-    @functools.cached_property
-    def _triple(self) -> str:
-        with _lock:
-            return f'target triple = "{self._target_machine().triple}" '
-
-    @functools.cached_property
-    def _layout(self) -> str:
-        with _lock:
-            return f'target datalayout = "{self._target_machine().target_data}" '
+    def _host_text(self) -> tuple[str, str]:
+        """Triple and layout of the host."""
+        if self._host is None:
+            with _lock:
+                machine = self._target_machine()
+                triple = f'target triple = "{machine.triple}" '
+                self._host = (triple, f'target datalayout = "{machine.target_data}" ')
+        return self._host
 
     def assembly(self, src: str) -> str:
         """The machine code of `src` as text, for people."""
