@@ -115,8 +115,8 @@ def difference(program: Program, device: str | None = None) -> str | None:
     return None
 
 
-def is_closed(program: Program) -> bool:
-    """Whether every variable that is used is there, also by what means nothing to NumPy."""
+def names_are_there(program: Program) -> bool:
+    """Whether every variable that is named is there, also by what means nothing to NumPy."""
     there: set[str] = set()
     for statement in program.statements:
         target = re.match(r"(v\d+) *=[^=]", statement.weft)
@@ -124,6 +124,13 @@ def is_closed(program: Program) -> bool:
         if not set(re.findall(r"\bv\d+\b", statement.weft)) <= there | made:
             return False
         there |= made
+    return True
+
+
+def is_closed(program: Program) -> bool:
+    """Whether it can run."""
+    if not names_are_there(program):
+        return False
     try:
         run_numpy(program.statements)
     except Exception:

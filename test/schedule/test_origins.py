@@ -40,3 +40,12 @@ def test_a_write_names_the_line_of_what_is_written() -> None:
     (item,) = target.schedule()
     assert item.origin is not None
     assert LINES[item.origin[1] - 1].strip() == "target[2:6] = source * 3"
+
+
+def test_the_parts_of_a_long_sum_name_its_line() -> None:
+    source = Tensor.ones(300_000).contiguous().realize()
+    total = source.sum()
+    items = total.schedule()
+    assert len(items) > 1
+    named = {LINES[item.origin[1] - 1].strip() for item in items if item.origin is not None}
+    assert named == {"total = source.sum()"} and all(item.origin is not None for item in items)

@@ -10,7 +10,6 @@ of it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 
 from weft.schedule.build import Built
 from weft.uop.node import UOp
@@ -28,29 +27,6 @@ class CycleError(Exception):
 def writers(kernels: list[Built]) -> dict[UOp, Built]:
     """Which kernel makes a stored value or does a STORE."""
     return {node: kernel for kernel in kernels for node in kernel.writes}
-
-
-def sole_sources(
-    kernels: list[Built], kept: set[UOp]
-) -> Callable[[Built], list[tuple[UOp, Built]]]:
-    """For a kernel: the values that exist for it alone, each with the kernel that makes it."""
-    readers: dict[UOp, int] = {}
-    for kernel in kernels:
-        for value in kernel.waits:
-            readers[value] = readers.get(value, 0) + 1
-    made_by = writers(kernels)
-
-    def sources(kernel: Built) -> list[tuple[UOp, Built]]:
-        return [
-            (value, made_by[value])
-            for value in kernel.waits
-            if value not in kept
-            and readers[value] == 1
-            and made_by[value].writes == [value]
-            and made_by[value].draft.device == kernel.draft.device
-        ]
-
-    return sources
 
 
 def data_dependencies(kernels: list[Built]) -> dict[Built, set[Built]]:

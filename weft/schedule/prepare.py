@@ -218,9 +218,15 @@ def _leading_parts(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, 
 def _outer_axes_last(x: UOp, outer: tuple[int, ...]) -> UOp:
     """sum(x, (0, 1, 2)) -> sum(store(sum(x, (1, 2))), 0)."""
     inner = tuple([axis for axis in x.arg.axes if axis not in outer])
-    partial = UOp(Ops.REDUCE_AXIS, x.dtype, x.src[:1], ReduceArg(x.arg.op, inner), "part")
+    return _twice(x, x.src[0], inner, outer)
+
+
+def _twice(x: UOp, view: UOp, inner: tuple[int, ...], outer: tuple[int, ...]) -> UOp:
+    """The reduction of a view along its inner axes, stored, and of that along the outer ones; both
+    come from the line that `x` comes from."""
+    partial = x.replace(src=(view,), arg=ReduceArg(x.arg.op, inner), tag="part")
     stored = UOp(Ops.CONTIGUOUS, x.dtype, (partial,))
-    return UOp(Ops.REDUCE_AXIS, x.dtype, (stored,), ReduceArg(x.arg.op, outer), "part")
+    return x.replace(src=(stored,), arg=ReduceArg(x.arg.op, outer), tag="part")
 
 
 def _in_two_steps(x: UOp, axis: int, parts: int) -> UOp:
@@ -230,9 +236,7 @@ def _in_two_steps(x: UOp, axis: int, parts: int) -> UOp:
     order = (axis, *[a for a in range(len(split)) if a != axis])
     view = x.src[0]._mop(Ops.RESHAPE, split)._mop(Ops.PERMUTE, order)
     inner = tuple([a + 1 for a in x.arg.axes])
-    partial = UOp(Ops.REDUCE_AXIS, x.dtype, (view,), ReduceArg(x.arg.op, inner), "part")
-    stored = UOp(Ops.CONTIGUOUS, x.dtype, (partial,))
-    whole = UOp(Ops.REDUCE_AXIS, x.dtype, (stored,), ReduceArg(x.arg.op, (0,)), "part")
+    whole = _twice(x, view, inner, (0,))
     return whole._mop(Ops.RESHAPE, x.shape)
 
 

@@ -19,8 +19,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from weft.schedule.build import Built
+from weft.schedule.chains import Steps, linear_index, loads_of, replace_chains, sole_sources
 from weft.schedule.index import as_index
-from weft.schedule.order import CycleError, all_dependencies, order_kernels, sole_sources
 from weft.schedule.stage_rows import Room
 from weft.uop.args import AxisType, StageArg
 from weft.uop.node import UOp
@@ -30,8 +30,6 @@ from weft.uop.opset import Ops
 WIDTHS = (16, 8)
 # bytes of the other operand that every panel reads again; more does not stay near a core
 MOST_AGAIN = 4 << 20
-
-Steps = dict[UOp, int]
 
 
 def stage_panels(
@@ -62,14 +60,7 @@ def stage_panels(
                     kernel.waits = {v: None for v in kernel.waits if v not in (windows, products)}
                     fused[last] = kernel
                     gone |= {first, middle}
-    if not fused:
-        return kernels
-    result = [fused.get(kernel, kernel) for kernel in kernels if kernel not in gone]
-    try:
-        order_kernels(result, all_dependencies(result))
-    except CycleError:
-        return kernels
-    return result
+    return replace_chains(kernels, fused, gone)
 
 
 @dataclass(frozen=True)
@@ -84,27 +75,11 @@ class _Chain:
 
 
 def _linear(index: UOp) -> tuple[Steps, int] | None:
-    """A plain sum: the step of each axis, and the constant; None for anything else."""
-    steps: Steps = {}
-    constant = 0
-    stack = [(index, 1)]
-    while stack:
-        node, factor = stack.pop()
-        if node.op is Ops.ADD:
-            stack += [(s, factor) for s in node.src]
-        elif node.op is Ops.MUL and node.src[1].op is Ops.CONST:
-            stack.append((node.src[0], factor * node.src[1].arg))
-        elif node.op is Ops.RANGE and node not in steps and node.src[0].op is Ops.CONST:
-            steps[node] = factor
-        elif node.op is Ops.CONST:
-            constant += factor * node.arg
-        else:
-            return None
-    return steps, constant
-
-
-def _loads_of(value: UOp, memory: UOp) -> list[UOp]:
-    return [u for u in value.toposort() if u.op is Ops.LOAD and u.src[0].src[0] is memory]
+    """The same of axes whose sizes are known."""
+    found = linear_index(index)
+    if found is None or any(axis.src[0].op is not Ops.CONST for axis in found[0]):
+        return None
+    return found
 
 
 def _size(axis: UOp) -> int:
@@ -177,7 +152,7 @@ class _Fusion:
             return False
         self.products: dict[UOp, tuple[Steps, int]] = {}  # loads of the last kernel
         outputs = set(self.last.src[2:])
-        for load in _loads_of(self.last.src[1], self.chain.products):
+        for load in loads_of(self.last.src[1], self.chain.products):
             read = _linear(load.src[0].src[1])
             if read is None or len(load.src[0].src) > 2 or not outputs.issuperset(read[0]):
                 return False
@@ -196,7 +171,7 @@ class _Fusion:
     def _match_windows(self) -> bool:
         """The first kernel has the same columns, and the product reads it at its own."""
         written = _linear(self.first.src[0].src[1])
-        loads = _loads_of(self.middle.src[1], self.chain.windows)
+        loads = loads_of(self.middle.src[1], self.chain.windows)
         if written is None or len(loads) != 1 or len(loads[0].src[0].src) > 2 or written[1]:
             return False
         read = _linear(loads[0].src[0].src[1])

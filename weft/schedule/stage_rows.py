@@ -25,8 +25,8 @@ from typing import Any, TypeAlias
 
 from weft.dtype import dtypes
 from weft.schedule.build import Built
+from weft.schedule.chains import Steps, linear_index, loads_of, replace_chains, sole_sources
 from weft.schedule.index import as_index
-from weft.schedule.order import CycleError, all_dependencies, order_kernels, sole_sources
 from weft.uop.args import AxisType, StageArg
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
@@ -61,14 +61,7 @@ def stage_rows(
         if kernel is not None:
             fused[chain.last] = kernel
             gone |= {chain.first, chain.middle}
-    if not fused:
-        return kernels
-    result = [fused.get(kernel, kernel) for kernel in kernels if kernel not in gone]
-    try:
-        order_kernels(result, all_dependencies(result))
-    except CycleError:
-        return kernels
-    return result
+    return replace_chains(kernels, fused, gone)
 
 
 @dataclass(frozen=True)
@@ -98,21 +91,10 @@ def _find_chains(kernels: list[Built], kept: set[UOp]) -> list[_Chain]:
 
 
 # ------------------------------------------------------------ indices as sums
-def _steps(index: UOp) -> dict[UOp, int] | None:
-    """The step of each axis in a plain sum of axes times constants; None for anything else."""
-    steps: dict[UOp, int] = {}
-    stack = [(index, 1)]
-    while stack:
-        node, factor = stack.pop()
-        if node.op is Ops.ADD:
-            stack += [(s, factor) for s in node.src]
-        elif node.op is Ops.MUL and node.src[1].op is Ops.CONST:
-            stack.append((node.src[0], factor * node.src[1].arg))
-        elif node.op is Ops.RANGE and node not in steps:
-            steps[node] = factor
-        elif not (node.op is Ops.CONST and node.arg == 0):
-            return None
-    return steps
+def _steps(index: UOp) -> Steps | None:
+    """The step of each axis in a plain sum with no constant; None for anything else."""
+    found = linear_index(index)
+    return None if found is None or found[1] else found[0]
 
 
 def _matched(reader: UOp, writer: UOp) -> dict[UOp, UOp] | None:
@@ -125,10 +107,6 @@ def _matched(reader: UOp, writer: UOp) -> dict[UOp, UOp] | None:
     if any(other is None or other.src[0] is not axis.src[0] for axis, other in pairs.items()):
         return None
     return {axis: other for axis, other in pairs.items() if other is not None}
-
-
-def _loads_of(value: UOp, memory: UOp) -> list[UOp]:
-    return [u for u in value.toposort() if u.op is Ops.LOAD and u.src[0].src[0] is memory]
 
 
 def _reduces(value: UOp) -> list[UOp]:
@@ -185,7 +163,7 @@ class _Fusion:
     # ------------------------------------------------------------ what is what
     def _match(self) -> bool:
         """Find the sum of the last kernel, and which axis is the row and which its elements."""
-        loads = _loads_of(self.store.src[1], self.weights)
+        loads = loads_of(self.store.src[1], self.weights)
         sums = [r for r in _reduces(self.store.src[1]) if loads and loads[0] in r.toposort()]
         if len(loads) != 1 or len(sums) != 1 or len(loads[0].src[0].src) > 2:
             return False
@@ -209,7 +187,7 @@ class _Fusion:
     def _match_scores(self) -> bool:
         """Every read of the scores is of the same row; at which axis each of them is."""
         self.reads: dict[UOp, UOp] = {}  # element axis in the middle kernel -> its load
-        for load in _loads_of(self.middle.src[1], self.scores):
+        for load in loads_of(self.middle.src[1], self.scores):
             axes = _matched(load.src[0].src[1], self.first.src[0].src[1])
             if axes is None or len(load.src[0].src) > 2:
                 return False
