@@ -16,7 +16,7 @@ from typing import Any
 from weft.dtype import dtypes
 from weft.schedule.decide import Plan, Slot, cat_pieces, gather_indices, gather_source_index
 from weft.schedule.draft import Draft
-from weft.schedule.index import ZERO, Index, both, flatten_index, source_index
+from weft.schedule.index import ZERO, Index
 from weft.schedule.place import IN_ORDER, may_repeat, storage_of
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
@@ -41,6 +41,7 @@ class Builder:
 
     def __init__(self, plan: Plan, homes: dict[UOp, UOp], draft: Draft) -> None:
         self.plan = plan
+        self.views = plan.views
         self.homes = homes  # stored value -> its BUFFER
         self.draft = draft
         self.done: dict[Wanted, UOp] = {}
@@ -59,7 +60,7 @@ class Builder:
                 if node.arg is not None:
                     result = target.load().alu(node.arg, result.cast(target.dtype))
             else:
-                target = self.homes[node].index(flatten_index(index, node.shape))
+                target = self.homes[node].index(self.views.flatten(index, node.shape))
                 result = self._value((node, index, None))
             if self.slots:
                 result, target = self._resolve_slots(result), self._resolve_slots(target)
@@ -79,10 +80,10 @@ class Builder:
                 slots = self.plan.gather_slots(node, index)
                 needs = self._gather_needs(node, index, None)[:-1]
                 found = self._fill_slots(node, slots, [self._value(wanted) for wanted in needs])
-                valid = both(valid, found)
+                valid = self.views.both(valid, found)
                 index = gather_source_index(node, index, slots)
             else:
-                index, guard = source_index(node, index)
+                index, guard = self.views.source(node, index)
                 assert guard is None, "a PAD cannot be written through"
             node = node.src[0]
         self.built.overwrites.setdefault(node, None)
@@ -128,8 +129,8 @@ class Builder:
         if self._is_stored(node):
             return []
         if op in GroupOp.Movement:
-            inner, guard = source_index(node, index)
-            return [(node.src[0], inner, both(valid, guard))]
+            inner, guard = self.views.source(node, index)
+            return [(node.src[0], inner, self.views.both(valid, guard))]
         if op is Ops.REDUCE_AXIS:
             ranges = self.plan.reduce_ranges[(node, id(self.draft), index, valid)]
             inner_index = list(index)
@@ -138,7 +139,7 @@ class Builder:
             return [(node.src[0], tuple(inner_index), valid)]
         if op is Ops.CAT:
             return [
-                (s, (*index[: node.arg], p, *index[node.arg + 1 :]), both(valid, inside))
+                (s, (*index[: node.arg], p, *index[node.arg + 1 :]), self.views.both(valid, inside))
                 for s, p, inside in cat_pieces(node, index, self.plan.choices)
             ]
         if op is Ops.GATHER:
@@ -152,7 +153,7 @@ class Builder:
             found = found & inside
         inner = gather_source_index(node, index, slots)
         indices: list[Wanted] = [(s, *gather_indices(node, index, valid)) for s in node.src[1:]]
-        return [*indices, (node.src[0], inner, both(valid, found))]
+        return [*indices, (node.src[0], inner, self.views.both(valid, found))]
 
     def _make(self, wanted: Wanted, values: list[UOp]) -> UOp:
         node, index, valid = wanted
@@ -167,9 +168,9 @@ class Builder:
             return self._load_state(node, index, valid)
         if self._is_stored(node):
             self.built.waits.setdefault(node, None)
-            return self.homes[node].index(flatten_index(index, node.shape), valid).load()
+            return self.homes[node].index(self.views.flatten(index, node.shape), valid).load()
         if op is Ops.PAD:
-            _, guard = source_index(node, index)
+            _, guard = self.views.source(node, index)
             return values[0] if guard is None else guard.where(values[0], 0)
         if op in GroupOp.Movement or op in (Ops.CONTIGUOUS, Ops.DETACH, Ops.CONTIGUOUS_BACKWARD):
             return values[0]

@@ -32,7 +32,7 @@ from typing import Any
 from weft.dtype import dtypes
 from weft.helpers import prod
 from weft.schedule.draft import Demand, Draft, volume
-from weft.schedule.index import ZERO, Index, as_index, both, source_index
+from weft.schedule.index import ZERO, Index, Views, as_index, both
 from weft.schedule.place import storage_of
 from weft.schedule.survey import Survey
 from weft.uop.args import AxisType
@@ -72,6 +72,7 @@ class Plan:
     # the index of a GATHER, and when it is read -> its number
     slot_numbers: dict[tuple[UOp, UOp | None], int] = field(default_factory=dict)
     choices: set[UOp] = field(default_factory=set)  # CATs whose computed pieces are written out
+    views: Views = field(default_factory=Views)
 
     def gather_slots(self, node: UOp, index: Index, valid: UOp | None = None) -> list[Slot]:
         """For each index of a GATHER, nodes that stand for its value until it is built itself.
@@ -149,7 +150,7 @@ class Decider:
                     self._ask(source, self._derived(demand, *gather_indices(place, index, None)))
                 index = gather_source_index(place, index, self.plan.gather_slots(place, index))
             else:
-                index, _ = source_index(place, index)
+                index, _ = self.plan.views.source(place, index)
             place = place.src[0]
 
     def _store(self, node: UOp) -> None:
@@ -217,8 +218,10 @@ class Decider:
     def _pass_on(self, node: UOp, demand: Demand) -> None:
         op = node.op
         if op in GroupOp.Movement:
-            index, guard = source_index(node, demand.index)
-            self._ask(node.src[0], self._derived(demand, index, both(demand.valid, guard)))
+            index, guard = self.plan.views.source(node, demand.index)
+            self._ask(
+                node.src[0], self._derived(demand, index, self.plan.views.both(demand.valid, guard))
+            )
         elif op is Ops.REDUCE_AXIS:
             self._enter_reduction(node, demand)
         elif op is Ops.CAT:
@@ -237,7 +240,9 @@ class Decider:
             demand.draft.written.add(demand.index[node.arg])
         for source, position, inside in cat_pieces(node, demand.index, self.plan.choices):
             index = (*demand.index[: node.arg], position, *demand.index[node.arg + 1 :])
-            self._ask(source, self._derived(demand, index, both(demand.valid, inside)))
+            self._ask(
+                source, self._derived(demand, index, self.plan.views.both(demand.valid, inside))
+            )
 
     def _pass_on_gather(self, node: UOp, demand: Demand) -> None:
         """The indices are wanted as they are; the source at places that stand for what they will
@@ -250,7 +255,9 @@ class Decider:
         found = slots[0][1]
         for _, inside in slots[1:]:
             found = found & inside
-        self._ask(node.src[0], self._derived(demand, index, both(demand.valid, found)))
+        self._ask(
+            node.src[0], self._derived(demand, index, self.plan.views.both(demand.valid, found))
+        )
 
     def _enter_reduction(self, node: UOp, demand: Demand) -> None:
         source = node.src[0]
@@ -320,7 +327,7 @@ class Decider:
         uses = sum(volume(d.loops) for d in demands)
         if uses < PADDED_USES * self.survey.elements[node]:
             return False
-        return all(source_index(node, d.index)[1] is not None for d in demands)
+        return all(self.plan.views.source(node, d.index)[1] is not None for d in demands)
 
     def _is_read_apart(self, node: UOp, demands: list[Demand]) -> bool:
         """Whether windows with steps read what has holes: lanes that stand apart in memory and may

@@ -151,6 +151,43 @@ def both(x: UOp | None, y: UOp | None) -> UOp | None:
     return x if x is y else (x & y).simplify()
 
 
+class Views:
+    """`source_index` and its relatives with a memory.
+
+    What is decided is then built, and layers of a model repeat: most of what one schedule asks was
+    asked before.
+    """
+
+    def __init__(self) -> None:
+        self._sources: dict[tuple[Any, ...], tuple[Index, UOp | None]] = {}
+        self._positions: dict[tuple[Index, tuple[Any, ...]], UOp] = {}
+        self._conditions: dict[tuple[UOp, UOp], UOp | None] = {}
+
+    def source(self, node: UOp, idx: Index) -> tuple[Index, UOp | None]:
+        """`source_index`."""
+        key = (node.op, node.arg, node.src[1:], node.src[0].shape, idx)
+        found = self._sources.get(key)
+        if found is None:
+            found = self._sources[key] = source_index(node, idx)
+        return found
+
+    def flatten(self, idx: Index, shape: tuple[Any, ...]) -> UOp:
+        """`flatten_index`."""
+        found = self._positions.get((idx, shape))
+        if found is None:
+            found = self._positions[idx, shape] = flatten_index(idx, shape)
+        return found
+
+    def both(self, x: UOp | None, y: UOp | None) -> UOp | None:
+        """`both`."""
+        if x is None or y is None:
+            return x if y is None else y
+        found = self._conditions.get((x, y))
+        if found is None:
+            found = self._conditions[x, y] = both(x, y)
+        return found
+
+
 def source_index(node: UOp, idx: Index) -> tuple[Index, UOp | None]:
     """The source's element behind element `idx` of a movement node, and PAD's guard."""
     op, source = node.op, node.src[0].shape
