@@ -200,12 +200,26 @@ def _under_one(fact: Interval, expression: UOp, number: int) -> UOp:
         return expression
     # the innermost atom: the others stay what they are, with their own bounds
     pivot = max(pivots, key=poly.monomial_key)
+    if not _is_reduced_over(pivot[0], inside):
+        return expression
     sign = terms.pop(pivot)
     narrow = UOp.variable(f"narrow {number}", int(low), int(high))
     instead = poly.build(poly.add({(narrow,): sign}, terms, -sign), value.dtype)
     simple = simplify(expression.substitute({pivot[0]: instead}))
     result = simplify(simple.substitute({narrow: value}))
     return result if _cost(result) < _cost(expression) else expression
+
+
+def _is_reduced_over(atom: UOp, nodes: Iterable[UOp]) -> bool:
+    """Whether something that bounds can fold is made of the atom; `nodes` are sources first. In
+    plain sums and products it would only be put back."""
+    above = {atom}
+    for node in nodes:
+        if not above.isdisjoint(node.src):
+            if node.op in _REDUCIBLE:
+                return True
+            above.add(node)
+    return False
 
 
 def _inside_sizes(nodes: Iterable[UOp]) -> set[UOp]:
