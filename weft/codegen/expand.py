@@ -9,6 +9,7 @@ Invariant: a value that does not depend on an axis exists once, whatever else is
 
 from __future__ import annotations
 
+from weft.codegen.decompose.arithmetic import from_ordered_bits, ordered_bits
 from weft.codegen.fold import fold_node
 from weft.codegen.lanes import (
     Place,
@@ -37,12 +38,13 @@ Axes = tuple[UOp, ...]
 WRITTEN_OUT = (AxisType.UPCAST, AxisType.UNROLL)
 
 
-def expand(sink: UOp, in_rows: bool = False) -> UOp:
+def expand(sink: UOp, in_rows: bool = False, has_max: bool = True) -> UOp:
     """The kernel without UPCAST, UNROLL and VECTOR axes, and without axes of size 1.
 
     `in_rows`: the target shuffles lanes for less than it reads or writes them one by one.
+    `has_max`: the target has a MAX of floats; else the greatest is found by the order of bits.
     """
-    return _Expansion(sink, in_rows).run()
+    return _Expansion(sink, in_rows, has_max).run()
 
 
 def _is_written_out(axis: UOp) -> bool:
@@ -58,8 +60,9 @@ def _is_written_out(axis: UOp) -> bool:
 class _Expansion:
     """One walk over a kernel, sources first; `parts[node]` holds its copies in row-major order."""
 
-    def __init__(self, sink: UOp, in_rows: bool) -> None:
+    def __init__(self, sink: UOp, in_rows: bool, has_max: bool) -> None:
         self.in_rows = in_rows
+        self.has_max = has_max
         self.order = sink.toposort()
         axes = sorted((u for u in self.order if u.op is Ops.RANGE), key=lambda u: u.arg.number)
         self.written = {axis: i for i, axis in enumerate(axes) if _is_written_out(axis)}
@@ -320,7 +323,12 @@ class _Expansion:
         results = []
         for first in range(0, len(picked), group):
             terms = [materialize(x, self._lanes(value)) for x in picked[first : first + group]]
-            results.append(_reduce_parts(node.arg, terms, loops, vector))
+            if node.arg is Ops.MAX and node.dtype is dtypes.float32 and not self.has_max:
+                terms = [ordered_bits(term) for term in terms]
+                highest = _reduce_parts(Ops.MAX, terms, loops, vector)
+                results.append(from_ordered_bits(highest))
+            else:
+                results.append(_reduce_parts(node.arg, terms, loops, vector))
         return results
 
 

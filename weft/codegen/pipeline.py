@@ -96,7 +96,9 @@ KERNEL_PASSES = (
 PROGRAM_PASSES = (
     Pass(
         "expand",
-        lambda sink, renderer: expand(sink, in_rows=not renderer.target.has_local),
+        lambda sink, renderer: expand(
+            sink, in_rows=not renderer.target.has_local, has_max=renderer.target.has_max
+        ),
         "registers and lanes are explicit",
     ),
     Pass("bind_axes", _for_groups(bind_axes), "what is left to fill is known only now"),

@@ -69,8 +69,14 @@ class CapturedGraph:
         """The memory of intermediate values."""
         return self.launches.arena_bytes
 
+    @property
+    def spare_bytes(self) -> int:
+        """The memory of earlier results that waits for the next one."""
+        return self.launches.spare_bytes
+
     def free(self) -> None:
-        """Give back the memory of intermediate values; the next replay takes it again."""
+        """Give back the memory of intermediate values and of earlier results that nobody holds;
+        the next replay takes some again."""
         self.launches.free()
         self._checked = None
 
@@ -544,8 +550,7 @@ def _instance(
         cell = cells.get(number)
         if cell is None:
             node = fresh[words[number]][0]
-            is_flat = len(shape) == 1 and shape[0] == node.arg.size
-            cell = cells[number] = Cell(node if is_flat else engine.shaped(node, shape))
+            cell = cells[number] = Cell.of_new(engine.shaped(node, shape), node)
         tensor = kind._view_of(cell, moves)
         tensor.requires_grad = requires_grad
         return tensor

@@ -22,7 +22,8 @@ from weft.engine.jit_notes import Role, Run
 from weft.engine.jit_templates import Label, Source
 from weft.engine.memory import ALIGNMENT, plan_memory
 from weft.engine.schedule import Memory, Step
-from weft.engine.storage import buffer_of, node_of
+from weft.engine.spare import Spares
+from weft.engine.storage import buffer_of
 from weft.helpers import GlobalCounters, round_up
 from weft.knobs import DEBUG, JIT, NO_MEMORY_PLANNER
 from weft.uop.node import UOp
@@ -49,10 +50,12 @@ class Place:
         "label",
         "offset",
         "size",
+        "spares",
         "word",
     )
 
     def __init__(self, dtype: Any, size: int, device: str) -> None:
+        self.spares = Spares(device, size, dtype)
         self.dtype = dtype
         self.size = size
         self.device = device
@@ -88,9 +91,17 @@ class Launches:
         """The memory of intermediate values."""
         return sum(self.arena_sizes.values())
 
+    @property
+    def spare_bytes(self) -> int:
+        """The memory of earlier results that waits for the next one."""
+        return sum(place.spares.nbytes for place in self._fresh)
+
     def free(self) -> None:
-        """Give back the memory of intermediate values; the next replay takes it again."""
+        """Give back the memory of intermediate values and of earlier results that nobody holds;
+        the next replay takes some again."""
         self._arenas = {}
+        for place in self._fresh:
+            place.spares.free()
 
     # ------------------------------------------------------------ memory
     def _place(self, key: Any, dtype: Any, size: int, device: str) -> Place:
@@ -281,8 +292,7 @@ class Launches:
                 words[place.word] = buffer.address
         fresh: Fresh = {}
         for place in self._fresh:
-            buffer = Buffer(place.device, place.size, place.dtype).allocate()
-            node = node_of(buffer)
+            node, buffer = place.spares.take()
             if place.contents is not None:
                 buffer.copyin(place.contents)
             fresh[place.word] = (node, buffer)

@@ -160,10 +160,10 @@ def _settle(cell: Cell, value: UOp, node: UOp, result: UOp | None) -> None:
 
 def shaped(storage: UOp, shape: tuple[Any, ...]) -> UOp:
     """A whole storage in a shape; of a symbolic one, the part that it takes."""
-    if shape == storage.shape:
+    if len(shape) == 1 and shape[0] == storage.arg.size:
         return storage
-    if all(isinstance(s, int) for s in shape):
-        return storage._mop(Ops.RESHAPE, shape)
+    if all([type(s) is int for s in shape]):
+        return UOp(Ops.RESHAPE, storage.dtype, (storage,), shape)
     size: Any = 1
     for part in shape:
         size = size * part

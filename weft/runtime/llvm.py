@@ -113,6 +113,7 @@ class CPUFacts:
     vector_registers: int
     has_fma: bool
     has_half_conversion: bool
+    has_max: bool
     has_rounding: bool
     l1d_bytes: int
     l2_bytes: int
@@ -146,6 +147,8 @@ def _facts(cores: int) -> CPUFacts:
         # Every 64-bit ARM has these from its first version on.
         has_fma=is_arm or "fma" in features,
         has_half_conversion=is_arm or "f16c" in features or "zfh" in features,
+        # x86 ignores NaN, but has a MAX of integers with SSE4.1
+        has_max=not (triple.startswith(("x86_64", "i686")) and "sse4.1" in features),
         has_rounding=is_arm or "sse4.1" in features,
         l1d_bytes=caches[1],
         l2_bytes=caches[2],

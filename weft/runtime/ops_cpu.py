@@ -160,6 +160,7 @@ def describe_target(facts: CPUFacts) -> Target:
         l3=facts.l3_bytes,
         has_threads=True,
         has_half_conversion=facts.has_half_conversion,
+        has_max=facts.has_max,
         has_rounding=facts.has_rounding,
         features=tuple(sorted(facts.features)),
     )

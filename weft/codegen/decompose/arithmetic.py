@@ -1,4 +1,4 @@
-"""SQRT, TRUNC and MAX for targets that lack them, and THREEFRY.
+"""SQRT, TRUNC and MAX for targets that lack them, floats in the order of their bits, and THREEFRY.
 
 In: one of these ops. Out: plain ops. Narrower floats are computed in float32 before they come here.
 Invariant: TRUNC, MAX and THREEFRY are exact; SQRT is within one unit in the last place.
@@ -46,6 +46,28 @@ def decompose_max(x: UOp, y: UOp) -> UOp:
     equal = bits_as(bits_as(x, bits) & bits_as(y, bits), dtype)
     unequal = (y < x).where(x, x.eq(y).where(equal, x + y))
     return (x < y).where(y, unequal)
+
+
+# the bits of the least float32 that is no NaN, -inf, once they are in order
+_LEAST = 0x007FFFFF
+
+
+def ordered_bits(x: UOp) -> UOp:
+    """A uint32 for a float32: as one is above another, so are these; of -inf it is 0, and those of
+    NaN are above all others.
+
+    The bits of negative numbers are in reverse order: all are turned, of the others the sign. Then
+    negative NaNs are lowest; -inf as 0 makes them come around as the highest.
+    """
+    bits = bits_as(x, dtypes.int32)
+    turned = bits ^ (shift_right(bits, 31) | -0x80000000)
+    return bits_as(turned, dtypes.uint32) - _LEAST
+
+
+def from_ordered_bits(order: UOp) -> UOp:
+    """The float32 again."""
+    turned = bits_as(order + _LEAST, dtypes.int32)
+    return bits_as(turned ^ (~shift_right(turned, 31) | -0x80000000), dtypes.float32)
 
 
 _RECIPROCAL_ROOT_SEED = {dtypes.float32: 0x5F375A86, dtypes.float64: 0x5FE6EB50C7B537A9}

@@ -190,7 +190,9 @@ class Nest:
             return None
         if node.dtype is dtypes.weakint or node.src[-1].dtype is dtypes.weakint:
             return None
-        return Item(node.ranges, WEIGHTS.get(node.op, 1.0), node.dtype)
+        # its rounds are on halves
+        dtype = dtypes.uint32 if node.op is Ops.THREEFRY else node.dtype
+        return Item(node.ranges, WEIGHTS.get(node.op, 1.0), dtype)
 
     def _fill_item(self, stage: UOp) -> Item:
         """Fast memory is filled row by row."""

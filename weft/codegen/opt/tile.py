@@ -60,10 +60,22 @@ class Tile:
     cost: float
 
 
+# a share of the work that does not decide how many lanes there are
+RARE = 1 / 8
+
+
 def lanes_of(axis: UOp, items: list[Item], target: Target, exact: bool = False) -> int:
-    """How many lanes an axis gives: a register of the widest dtype that meets it, or fewer."""
-    widest = max((item.dtype.itemsize for item in items if axis in item.ranges), default=4)
-    lanes = target.vector_bytes // widest
+    """How many lanes an axis gives: a register of the widest dtype that most of the work meets, or
+    fewer."""
+    work: dict[int, float] = {}  # by size of a dtype
+    for item in items:
+        if axis in item.ranges:
+            work[item.dtype.itemsize] = work.get(item.dtype.itemsize, 0.0) + item.weight
+    sizes = sorted(work)
+    # what little is wider takes two registers
+    while len(sizes) > 1 and work[sizes[-1]] < RARE * sum(work.values()):
+        sizes.pop()
+    lanes = target.vector_bytes // (sizes[-1] if sizes else 4)
     while lanes > extent(axis) or (exact and lanes > 1 and extent(axis) % lanes):
         lanes //= 2
     return max(lanes, 1)
