@@ -236,14 +236,22 @@ class _Expansion:
         strides = {axis: prod(s.arg for s in sizes[i + 1 :]) for i, axis in enumerate(closed)}
         # where the first axis ends earlier, the rest of the memory is not used
         size = prod(int(s.vmax) for s in sizes)
+        # of a row in tiles, the last one overlaps: it ends where the row does
+        tiles = closed[0] if node.arg.length is not None else None
         for axis in closed:
             if axis not in self.written:
-                offset = add(offset, scale(self.parts[axis][0], strides[axis]))
+                start = scale(self.parts[axis][0], strides[axis])
+                if axis is tiles:
+                    last = index_const(node.arg.length - strides[axis])
+                    start = scalar(start).minimum(last).simplify()
+                offset = add(offset, start)
         offsets = [offset]
         for axis in own:
             stride = strides[axis]
-            steps = range(axis.src[0].arg)
-            offsets = [add(at, index_const(stride * i)) for at in offsets for i in steps]
+            starts = [stride * i for i in range(axis.src[0].arg)]
+            if axis is tiles:
+                starts = [min(start, node.arg.length - stride) for start in starts]
+            offsets = [add(at, index_const(start)) for at in offsets for start in starts]
         count = next((axis.src[0].arg for axis in closed if axis in self.vectors), 1)
         loops = self._loops(node)
         free = self._axes(node.ranges)

@@ -78,7 +78,7 @@ def share_stages(sink: UOp, target: Target) -> UOp:
         )
     changes: dict[UOp, UOp] = {}
     for node in order:
-        if node.op is not Ops.STAGE or node.arg.memory == "shared":
+        if node.op is not Ops.STAGE or node.arg.memory == "shared" or node.arg.length is not None:
             continue
         if any([axis.arg.kind in (*THREAD_KINDS, AxisType.VECTOR) for axis in node.ranges]):
             continue

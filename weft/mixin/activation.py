@@ -205,7 +205,8 @@ class ActivationMixin(StatsMixin):
         shifted, result = self._shifted(axis, dtype)
         # what is far below the greatest vanishes, so the plain exponential is exact enough
         power = shifted._bounded_exp()
-        return (power / power.sum(axis, keepdim=True)).cast(result)
+        # one division for a row; a sum is at least 1, so that its inverse is as exact
+        return (power * power.sum(axis, keepdim=True).reciprocal()).cast(result)
 
     def softmin(self, axis: Axes = -1, dtype: DType | None = None) -> Self:
         """`softmax` of the negative.

@@ -82,6 +82,8 @@ class StageArg:
     number: int
     memory: str = "scratch"  # "scratch" on CPUs, "shared" on GPUs
     sweep: bool = False  # of a REDUCE: its loops run outside of those that fill
+    # of one row in tiles: where it ends; the last tile starts early enough to end there too
+    length: int | None = None
 
 
 @dataclass(frozen=True)

@@ -45,16 +45,17 @@ __kernel void softmax(__global float* data0, __global const float* data1) {
   for (int ridx3 = 0; ridx3 < 4; ridx3++) {
     float val9 = data1[alu0 + (ridx3 * 128)];
     float alu9 = val9 + alu7;
-    float alu10 = (alu9 < -151.0f) ? -151.0f : ((129.0f < alu9) ? 129.0f : alu9);
-    float alu11 = alu10 + 12582912.0f;
-    float alu12 = alu10 + (-(alu11 + -12582912.0f));
-    float alu13 = (((((alu12 * 0.0001535334f) + 0.0013398901f) * alu12) + 0.009618438f) * alu12) + 0.055503324f;
-    int alu14 = (int)((uint)as_int(alu11) + (uint)alu8);
-    int alu15 = alu14 >> 1;
-    float alu16 = ((((((alu13 * alu12) + 0.24022648f) * alu12) + 0.6931472f) * alu12) + 1.0f) * as_float((int)((uint)(alu15 + 127) << 23));
-    float alu17 = as_float((int)((uint)(int)((uint)(int)((uint)alu14 + (uint)(-alu15)) + (uint)127) << 23));
+    float alu10 = (129.0f < alu9) ? 129.0f : alu9;
+    float alu11 = (alu10 < -151.0f) ? -151.0f : alu10;
+    float alu12 = alu11 + 12582912.0f;
+    float alu13 = alu11 + (-(alu12 + -12582912.0f));
+    float alu14 = (((((alu13 * 0.0001535334f) + 0.0013398901f) * alu13) + 0.009618438f) * alu13) + 0.055503324f;
+    int alu15 = (int)((uint)as_int(alu12) + (uint)alu8);
+    int alu16 = alu15 >> 1;
+    float alu17 = ((((((alu14 * alu13) + 0.24022648f) * alu13) + 0.6931472f) * alu13) + 1.0f) * as_float((int)((uint)(alu16 + 127) << 23));
+    float alu18 = as_float((int)((uint)(int)((uint)(int)((uint)alu15 + (uint)(-alu16)) + (uint)127) << 23));
     float val10 = acc3;
-    acc3 = val10 + (alu16 * alu17);
+    acc3 = val10 + (alu17 * alu18);
   }
   float val11 = acc3;
   buf2[lidx0] = val11;
@@ -76,17 +77,18 @@ __kernel void softmax(__global float* data0, __global const float* data1) {
   }
   float val17 = acc5;
   for (int ridx6 = 0; ridx6 < 4; ridx6++) {
-    int alu18 = alu0 + (ridx6 * 128);
-    float val18 = data1[alu18];
-    float alu19 = val18 + alu7;
-    float alu20 = (alu19 < -151.0f) ? -151.0f : ((129.0f < alu19) ? 129.0f : alu19);
-    float alu21 = alu20 + 12582912.0f;
-    float alu22 = alu20 + (-(alu21 + -12582912.0f));
-    float alu23 = (((((alu22 * 0.0001535334f) + 0.0013398901f) * alu22) + 0.009618438f) * alu22) + 0.055503324f;
-    int alu24 = (int)((uint)as_int(alu21) + (uint)alu8);
-    int alu25 = alu24 >> 1;
-    float alu26 = ((((((alu23 * alu22) + 0.24022648f) * alu22) + 0.6931472f) * alu22) + 1.0f) * as_float((int)((uint)(alu25 + 127) << 23));
-    float alu27 = as_float((int)((uint)(int)((uint)(int)((uint)alu24 + (uint)(-alu25)) + (uint)127) << 23));
-    data0[alu18] = (alu26 * alu27) / val17;
+    int alu19 = alu0 + (ridx6 * 128);
+    float val18 = data1[alu19];
+    float alu20 = val18 + alu7;
+    float alu21 = (129.0f < alu20) ? 129.0f : alu20;
+    float alu22 = (alu21 < -151.0f) ? -151.0f : alu21;
+    float alu23 = alu22 + 12582912.0f;
+    float alu24 = alu22 + (-(alu23 + -12582912.0f));
+    float alu25 = (((((alu24 * 0.0001535334f) + 0.0013398901f) * alu24) + 0.009618438f) * alu24) + 0.055503324f;
+    int alu26 = (int)((uint)as_int(alu23) + (uint)alu8);
+    int alu27 = alu26 >> 1;
+    float alu28 = ((((((alu25 * alu24) + 0.24022648f) * alu24) + 0.6931472f) * alu24) + 1.0f) * as_float((int)((uint)(alu27 + 127) << 23));
+    float alu29 = as_float((int)((uint)(int)((uint)(int)((uint)alu26 + (uint)(-alu27)) + (uint)127) << 23));
+    data0[alu19] = (alu28 * alu29) / val17;
   }
 }

@@ -93,8 +93,9 @@ def exp2_of_sum(x: UOp, rest: UOp | None) -> UOp:
     """2**(x + rest), where rest is far smaller than x, or nothing."""
     dtype = x.dtype.scalar()
     table, integer = _EXP2[dtype], INT_OF[dtype]
-    # comparisons with NaN are false, so NaN goes on
-    clamped = (x < table.low).where(table.low, (x.const_like(table.high) < x).where(table.high, x))
+    # comparisons with NaN are false, so NaN goes on; one after the other, each is one instruction
+    clamped = (x.const_like(table.high) < x).where(table.high, x)
+    clamped = (clamped < table.low).where(table.low, clamped)
     shifted = exact(clamped + table.rounder)
     whole = exact(shifted - table.rounder)
     n = bits_as(shifted, integer) - bits_as(x.const_like(table.rounder), integer)

@@ -60,12 +60,14 @@ def split(ast: UOp, axis: UOp, size: int, inner: AxisType, outer: AxisType | Non
     total = size_of(axis)
     if not 1 <= size <= total:
         raise OptError(f"axis {axis.arg.number} of size {total} cannot be split by {size}")
+    if closer is Ops.STAGE and any([_is_tiles(stage, axis) for stage in closers_of(ast, axis)]):
+        raise OptError(f"axis {axis.arg.number} counts tiles of a row that does not divide")
     if total % size == 0:
         return _split_whole(ast, axis, size, inner, outer)
     if closer is Ops.REDUCE:
         return _peel_reduces(ast, axis, size, inner, outer)
     if closer is Ops.STAGE:
-        raise OptError(f"a staged axis of size {total} cannot be split by {size}: it must divide")
+        return _split_row(ast, axis, size, inner, outer)
     if _reads_what_it_writes(ast):
         return _peel_stores(ast, axis, size, inner, outer)
     return _split_whole(ast, axis, size, inner, outer)
@@ -83,6 +85,21 @@ def _split_whole(ast: UOp, axis: UOp, size: int, inner: AxisType, outer: AxisTyp
     if total % size:
         start = start.minimum(index_const(total - size))
     return replace_axes(ast, {axis: start + rest}, {axis: (tiles, rest)})
+
+
+def _split_row(ast: UOp, axis: UOp, size: int, inner: AxisType, outer: AxisType) -> UOp:
+    """A row in fast memory: the last tile overlaps, and fills the places that it computes."""
+    total = size_of(axis)
+    stage, *others = closers_of(ast, axis)
+    if others or len(closed_axes(stage)) > 1 or stage.arg.sweep:
+        raise OptError(f"a staged axis of size {total} cannot be split by {size}: it must divide")
+    row = stage.replace(arg=replace(stage.arg, length=total))
+    return _split_whole(ast.substitute({stage: row}), axis, size, inner, outer)
+
+
+def _is_tiles(stage: UOp, axis: UOp) -> bool:
+    """Whether the axis counts the tiles of a row whose last tile overlaps."""
+    return stage.arg.length is not None and closed_axes(stage)[0] is axis
 
 
 def _main_and_rest(

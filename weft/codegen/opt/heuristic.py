@@ -67,6 +67,8 @@ BLOCK = 512
 PACK_BYTES = 64 << 10
 # elements in a row that a transposition reads and writes at a time
 TURN_READ, TURN_WRITE = 128, 16
+# elements of a row from which on it is kept: vectors of some lanes fill it
+LEAST_ROW = 8
 COSTLY_OPS = frozenset(op for op, weight in WEIGHTS.items() if weight >= 8)
 # of a store body: the heavier, the fewer copies
 LIGHT, HEAVY = 24, 80
@@ -169,7 +171,7 @@ def keep_rows(ast: UOp, target: Target) -> UOp:
         if len(axes) != 1 or axes[0].src[0].op is not Ops.CONST:
             continue
         size = size_of(axes[0])
-        if size % 4 == 0 and size * reduce.dtype.itemsize <= target.l2 // 4:
+        if size >= LEAST_ROW and size * reduce.dtype.itemsize <= target.l2 // 4:
             ast = _try(ast, Opt(OptOps.KEEP, axes[0].arg.number), target)
     return ast
 
@@ -227,7 +229,7 @@ def _gives_lanes(nest: Nest, axis: UOp) -> bool:
 def _body_tile(nest: Nest, body: Body, vector: UOp | None, target: Target) -> Tile:
     items = [item for other in nest.bodies for item in other.items]
     if vector is not None and vector in body.axes:
-        lanes = lanes_of(vector, items, target, exact=nest.is_fill)
+        lanes = lanes_of(vector, items, target, exact=nest.must_divide)
         if body.is_reduction:
             return best_tile(body, vector, lanes, target)
         return plain_tile(body, vector, lanes)
@@ -270,7 +272,9 @@ def tile_opts(nest: Nest, tiles: dict[Body, Tile], target: Target) -> list[Opt]:
             along = _store_copies(stores, vector, lanes)
         elif main.is_reduction and not _has_reuse(main):
             along = _stream_copies(main, vector, lanes, target)
-        while nest.is_fill and extent(vector) % (along * lanes):
+        while along > 1 and (
+            extent(vector) % (along * lanes) if nest.must_divide else extent(vector) < along * lanes
+        ):
             along //= 2
         _add_lanes(plan, vector, lanes, along, OptOps.UPCAST)
         copies[vector] = along
@@ -434,6 +438,10 @@ def _plan_reduction(plan: Plan, body: Body, choice: Choice, sums: int, target: T
             number, rounds = loops[place]
             plan.add(OptOps.UNROLL, number, unroll)
             loops[place] = ((*number, 0), rounds // unroll)
+        if axis.src[0].op is Ops.CONST and 1 < extent(axis) % lanes:
+            # the rest in one vector as well, some of its lanes empty
+            plan.add(OptOps.PADTO, (*axis.arg.number, 2), lanes)
+            plan.add(OptOps.VECTOR, (*axis.arg.number, 2), 0)
         _write_out_short(plan, body, axis, unroll * outer_copies * len(body.closers))
     rounded = body.closers[0].dtype in dtypes.floats and body.closers[0].arg is Ops.ADD
     if rounded and outer_copies <= 4:

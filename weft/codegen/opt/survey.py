@@ -124,6 +124,8 @@ class Nest:
     def __init__(self, stores: list[UOp], lanes: int) -> None:
         self.stores = stores
         self.is_fill = stores[0].op is Ops.STAGE
+        # the last tile of a single row may overlap
+        self.must_divide = self.is_fill and len(closed_axes(stores[0])) > 1
         self.strides = Strides(lanes)
         deepest = max(stores, key=lambda store: len(store.src))
         self.outputs = closed_axes(deepest)

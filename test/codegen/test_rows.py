@@ -1,4 +1,4 @@
-"""The greatest of floats, found by the order of their bits where the machine's own ignores NaN."""
+"""Rows of floats: their greatest, NaN and zeros included, and rows of any length."""
 
 from __future__ import annotations
 
@@ -48,3 +48,17 @@ def test_windows(size: int) -> None:
     found = Tensor(values).max_pool2d((size, size), stride=1).numpy()
     windows = np.lib.stride_tricks.sliding_window_view(values, (size, size), (2, 3))
     np.testing.assert_array_equal(found, windows.max((-1, -2)))
+
+
+@pytest.mark.parametrize("size", [8, 9, 15, 17, 23, 39, 100, 571, 844])
+def test_rows_that_do_not_divide_into_vectors(size: int) -> None:
+    """The last tile of a row that is kept overlaps; the rest of a sum has empty lanes."""
+    values = _values((5, size), "mixed")
+    values[2, size // 2] = 50.0
+    power = np.exp(values.astype(np.float64) - values.max(1, keepdims=True))
+    expected = power / power.sum(1, keepdims=True)
+    np.testing.assert_allclose(Tensor(values).softmax().numpy(), expected, rtol=2e-6, atol=1e-12)
+    logs = np.log(power.sum(1, keepdims=True))
+    found = Tensor(values).log_softmax().numpy()
+    expected = values - values.max(1, keepdims=True) - logs
+    np.testing.assert_allclose(found, expected, rtol=2e-6, atol=1e-5)
