@@ -35,6 +35,8 @@ LONG_REDUCTION = 1 << 16
 PARALLEL_OUTPUTS = 64
 # parts that its first axes are: too few, enough, more than a second step should add up
 LEAST_PARTS, ENOUGH_PARTS, MOST_LEADING = 8, 32, 4096
+# elements of a part beside which it costs nothing to add up its lanes
+LONG_PART = 1 << 12
 # a sum of products this long is cut into parts of at most PRODUCT_PART terms, if that does not
 # make more than MOST_PARTS parts or MOST_PARTIAL partial results
 LONG_PRODUCT = 1 << 13
@@ -192,7 +194,10 @@ def split_long_reduction(ctx: PrepareContext, x: UOp) -> UOp | None:
     if length >= LONG_REDUCTION and outputs < PARALLEL_OUTPUTS:
         leading = _leading_parts(shape, x.arg.axes)
         if leading:
-            return _outer_axes_last(x, leading)
+            few = _few_parts(shape[leading[0]], length) if len(leading) == 1 else None
+            return (
+                _outer_axes_last(x, leading) if few is None else _in_two_steps(x, leading[0], few)
+            )
         axis = max(x.arg.axes, key=lambda a: shape[a])
         parts = _parts(shape[axis])
     elif length >= LONG_PRODUCT and _multiplies_with_reuse(x):
@@ -213,6 +218,16 @@ def _leading_parts(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, 
         chosen.append(axis)
         parts *= shape[axis]
     return tuple(chosen) if parts >= LEAST_PARTS else ()
+
+
+def _few_parts(size: int, length: int) -> int | None:
+    """Rather than one part for each step of an axis, so that all are short: how many larger ones,
+    of several steps each."""
+    if length // size >= LONG_PART:
+        return None
+    least, most = LEAST_PARTS, min(4 * ENOUGH_PARTS, size - 1)
+    found = [parts for parts in range(least, most + 1) if size % parts == 0]
+    return max(found, key=lambda parts: -abs(parts - ENOUGH_PARTS), default=None)
 
 
 def _outer_axes_last(x: UOp, outer: tuple[int, ...]) -> UOp:

@@ -40,6 +40,12 @@ def sweep_opts(nest: Nest, tiles: dict[Body, Tile], target: Target) -> list[Opt]
         return []
     if volume(rows) > MOST_ROWS or not _is_streamed(main, vector, rows, target):
         return []
+    last = main.own[-1]
+    most = next(count for most, count in SIDE_BY_SIDE.items() if volume(rows) <= most)
+    wanted = _side_by_side(extent(last), most)
+    if wanted < most // 4 and extent(last) >= most:
+        # sums that go to memory and back with every row take longer than short pieces
+        return []
     lanes = tiles[stores].choice.lanes
     size = _sweep_size(vector, volume(rows), main, lanes, target)
     if size < lanes:
@@ -53,14 +59,16 @@ def sweep_opts(nest: Nest, tiles: dict[Body, Tile], target: Target) -> list[Opt]
     opts.append(Opt(OptOps.SWEEP, number, names or None))
     opts.append(Opt(OptOps.VECTOR, (*number, 3), lanes))
     opts += [Opt(OptOps.UPCAST, (*name, 3), 0) for name in names]
-    last = main.own[-1]
-    wanted = next(count for most, count in SIDE_BY_SIDE.items() if volume(rows) <= most)
-    while wanted > 1 and extent(last) % wanted:
-        wanted //= 2
     if wanted > 1:
         opts.append(Opt(OptOps.UNROLL, last.arg.number, wanted))
     opts.append(Opt(OptOps.VECTOR, number, lanes))
     return opts
+
+
+def _side_by_side(rows: int, most: int) -> int:
+    """How many rows are read at a time: `most`, or near it, so that they divide."""
+    near = [count for count in range(most + most // 4, 0, -1) if rows % count == 0]
+    return most if most in near else near[0]
 
 
 def _is_streamed(main: Body, vector: UOp, rows: list[UOp], target: Target) -> bool:
