@@ -83,6 +83,11 @@ def attend(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
     return jax.nn.softmax(scores, axis=-1) @ v
 
 
+def _attend_to(is_causal: bool, q: Any, k: Any, v: Any) -> Any:
+    """Attention to everything, or to what comes before."""
+    return attend(q, k, v, jnp.tril(jnp.ones((q.shape[-2],) * 2, bool)) if is_causal else None)
+
+
 def resnet(depth: int, w: Weights, x: Any) -> Any:
     """ResNet-18 or 50."""
     is_basic, _, blocks = resnet_blocks(depth)
@@ -323,7 +328,7 @@ def prepare(case: Case) -> Prepared:
         "sum": jnp.sum,
         "softmax": lambda x: jax.nn.softmax(x, -1),
         "layernorm": layernorm,
-        "attention": attend,
+        "attention": functools.partial(_attend_to, sizes.get("causal", False)),
     }
     function: Callable[..., Any]
     if case.kind == "eager_op":

@@ -316,7 +316,9 @@ def prepare(case: Case, is_compiled: bool) -> Prepared:
         "sum": torch.sum,
         "softmax": lambda x: torch.softmax(x, -1),
         "layernorm": lambda x: functional.layer_norm(x, x.shape[-1:]),
-        "attention": functional.scaled_dot_product_attention,
+        "attention": functools.partial(
+            functional.scaled_dot_product_attention, is_causal=sizes.get("causal", False)
+        ),
         "eager_op": lambda x: x + 0.001,
     }
     function: Callable[..., Any]

@@ -303,7 +303,9 @@ def lazy(module: Any, case: Case) -> tuple[Step, list[Any]]:
         "sum": lambda x: [x.sum()],
         "softmax": lambda x: [x.softmax(-1)],
         "layernorm": lambda x: [x.layernorm()],
-        "attention": lambda q, k, v: [q.scaled_dot_product_attention(k, v)],
+        "attention": lambda q, k, v: [
+            q.scaled_dot_product_attention(k, v, is_causal=case.sizes.get("causal", False))
+        ],
         "eager_op": lambda x: [x + 0.001],
     }
     if case.kind in simple:

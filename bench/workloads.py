@@ -238,9 +238,11 @@ def _one_input(kind: str, *shape: int, passes: int = 2) -> Case:
     return Case(kind, {}, [x], {}, 0.0, 4.0 * x.size * passes)
 
 
-def _attention(heads: int, length: int, width: int) -> Case:
+def _attention(heads: int, length: int, width: int, is_causal: bool = False) -> Case:
+    """What is causal needs half of the work."""
     inputs = [normal(name, 1, heads, length, width) for name in "qkv"]
-    return Case("attention", {}, inputs, {}, 4.0 * heads * length * length * width)
+    work = (2.0 if is_causal else 4.0) * heads * length * length * width
+    return Case("attention", {"causal": is_causal}, inputs, {}, work)
 
 
 def _block(width: int, length: int, heads: int) -> Case:
@@ -433,6 +435,8 @@ MORE_CASES: dict[str, Callable[[], Case]] = {
         f"matmul1024_{dtype}": functools.partial(_product, 1024, 1024, 1024, "b", dtype)
         for dtype in ("float16", "bfloat16")
     },
+    "attention_causal": lambda: _attention(8, 512, 64, is_causal=True),
+    "attention4096": lambda: _attention(8, 4096, 64),
     "mobilenet": _mobilenet,
     "unet": _unet,
     "lstm_net": lambda: _lstm_net(32, 16, 512),
