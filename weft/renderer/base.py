@@ -36,6 +36,7 @@ class Target:
     index_dtype: DType = dtypes.int64
     has_half_conversion: bool = False  # float16 <-> float32 in one instruction
     has_max: bool = True  # MAX of floats in one instruction, NaN and zeros included (not on x86)
+    has_streaming: bool = False  # stores that leave the caches alone (x86)
     has_rounding: bool = True  # TRUNC in one instruction (x86 has it from SSE4.1 on)
     tensor_cores: tuple[Any, ...] = ()
     # of targets with groups of threads; a group is what shares memory and barriers

@@ -7,16 +7,65 @@ Invariant: how an address is written decides how long LLVM looks at it, never wh
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from weft.dtype import dtypes
 from weft.errors import CompileError
+from weft.renderer.base import Target
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
 # guarded accesses of one loop from which on their addresses are better not looked into
 _MANY_GUARDED = 8
 _REGION_OPS = frozenset({Ops.RANGE, Ops.END, Ops.IF, Ops.ENDIF, Ops.ACC_SET})
+
+
+# bytes of a line of the caches, and of vectors whose stores may go past them
+LINE_BYTES = 64
+_STREAMED_BYTES = (16, 32, 64)
+
+
+def streamed_stores(uops: Sequence[UOp], target: Target) -> set[UOp]:
+    """Stores of whole vectors to memory that is larger than the caches and is not read here.
+
+    Through the caches each line would be read before it is written, and push out what is of use.
+    Every vector starts at a multiple of its size, counted from where the memory begins.
+    """
+    if not target.has_streaming:
+        return set()
+    read = {u.src[0].src[0] for u in uops if u.op is Ops.LOAD and u.src[0].op is Ops.INDEX}
+    found: set[UOp] = set()
+    for uop in uops:
+        if uop.op is not Ops.STORE:
+            continue
+        place, dtype = uop.src[0], uop.src[1].dtype
+        memory = place.src[0]
+        if memory.op is not Ops.PARAM or memory in read or len(place.src) > 2:
+            continue
+        if memory.arg.size * memory.dtype.itemsize <= target.l3 or place.src[1].dtype.count > 1:
+            continue
+        if dtype.itemsize in _STREAMED_BYTES and _is_multiple(place.src[1], dtype.count):
+            found.add(uop)
+    return found
+
+
+def _is_multiple(index: UOp, of: int) -> bool:
+    """Whether an index is known to be a multiple of a power of two."""
+    pending = [(index, of)]
+    while pending:
+        node, number = pending.pop()
+        if number == 1 or (node.op is Ops.CONST and node.arg % number == 0):
+            continue
+        if node.op is Ops.ADD:
+            pending += [(source, number) for source in node.src]
+        elif node.op is Ops.CAST:
+            pending.append((node.src[0], number))
+        elif node.op is Ops.MUL and node.src[1].op is Ops.CONST:
+            pending.append((node.src[0], number // math.gcd(number, node.src[1].arg)))
+        else:
+            return False
+    return True
 
 
 def registers_changed(uops: Sequence[UOp]) -> dict[UOp, list[UOp]]:

@@ -12,12 +12,19 @@ import functools
 import re
 import struct
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from weft.dtype import DType, bits_of, dtypes
 from weft.errors import CompileError
 from weft.renderer.base import Renderer, Target, program_params, program_variables
-from weft.renderer.llvm_survey import much_guarded, offsets, registers_changed
+from weft.renderer.llvm_survey import (
+    LINE_BYTES,
+    much_guarded,
+    offsets,
+    registers_changed,
+    streamed_stores,
+)
 from weft.uop.args import AxisType
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
@@ -75,7 +82,58 @@ class LLVMRenderer(Renderer):
         )
 
     def render(self, name: str, uops: Sequence[UOp]) -> str:
-        return _Function(name, uops, self.native_dtypes).text()
+        streamed = streamed_stores(uops, self.target)
+        if not streamed:
+            return _Function(name, uops, self.native_dtypes).text()
+        kept = _Function(f"{name}_kept", uops, self.native_dtypes)
+        past = _Function(f"{name}_streamed", uops, self.native_dtypes, streamed)
+        return _either(name, kept, past)
+
+
+# 512: use the widest registers where the program has vectors that wide
+_ATTRIBUTES = ('attributes #0 = { nounwind "no-builtins" "min-legal-vector-width"="512" }', "")
+
+
+def _either(name: str, kept: _Function, streamed: _Function) -> str:
+    """A module of two functions that do the same, and one that calls the streamed one if all memory
+    it writes begins where a vector may."""
+    for function in (kept, streamed):
+        function.write()
+    slots = sorted({store.src[0].src[0].arg.slot for store in streamed.streamed})
+    choice = []
+    bits = "0"
+    for slot in slots:
+        choice += [
+            f"  %slot{slot} = getelementptr inbounds i64, ptr %args, i64 {slot}",
+            f"  %address{slot} = load i64, ptr %slot{slot}, align 8",
+            f"  %bits{slot} = or i64 {bits}, %address{slot}",
+        ]
+        bits = f"%bits{slot}"
+    given = "(ptr %args, i64 %begin, i64 %end)"
+    lines = [
+        *(kept.constants() or streamed.constants()),
+        *kept.function("internal "),
+        *streamed.function("internal "),
+        f"define void {_symbol(name)}{given} #0 {{",
+        "entry:",
+        *choice,
+        f"  %low = and i64 {bits}, {LINE_BYTES - 1}",
+        "  %is.aligned = icmp eq i64 %low, 0",
+        "  br i1 %is.aligned, label %streamed, label %kept",
+        "streamed:",
+        f"  call void {_symbol(streamed.name)}{given}",
+        # what went past the caches is seen by nobody before this
+        "  call void @llvm.x86.sse.sfence()",
+        "  ret void",
+        "kept:",
+        f"  call void {_symbol(kept.name)}{given}",
+        "  ret void",
+        "}",
+        *{**kept.declared, **streamed.declared, "declare void @llvm.x86.sse.sfence()": None},
+        "!0 = !{i32 1}",
+        *_ATTRIBUTES,
+    ]
+    return "\n".join(lines)
 
 
 class _Region:
@@ -97,9 +155,16 @@ class _Region:
 class _Function:
     """One function while it is written. `names` holds each value's name or literal."""
 
-    def __init__(self, name: str, uops: Sequence[UOp], native: frozenset[DType]) -> None:
+    def __init__(
+        self,
+        name: str,
+        uops: Sequence[UOp],
+        native: frozenset[DType],
+        streamed: AbstractSet[UOp] = frozenset(),
+    ) -> None:
         self.name = name
         self.uops = uops
+        self.streamed = streamed  # stores that go past the caches
         self.native = native
         self.types: dict[DType, str] = {}
         self.names: dict[UOp, str] = {}
@@ -120,6 +185,11 @@ class _Function:
     # ------------------------------------------------------------ the frame
     def text(self) -> str:
         """The whole module."""
+        self.write()
+        return "\n".join([*self.constants(), *self.function(), *self.declared, *_ATTRIBUTES])
+
+    def write(self) -> None:
+        """All that is inside."""
         self.load_arguments()
         write = {op: getattr(self, f"write_{op.name.lower()}") for op in _STATEMENTS}
         for uop in self.uops:
@@ -128,28 +198,20 @@ class _Function:
                 statement(uop)
             elif uop.op not in _SILENT and uop not in self.offsets:
                 self.names[uop] = self.value(uop)
-        return "\n".join(self.module())
-
-    def module(self) -> list[str]:
-        head = []
-        if self.zeros_bytes:
-            zeros = f"[{self.zeros_bytes} x i8] zeroinitializer, align 64"
-            head.append(f"@zeros = private unnamed_addr constant {zeros}")
         if self.spill_bytes:
             self.entry.append(f"  %spill = alloca [{self.spill_bytes} x i8], align 64")
-        return [
-            *head,
-            f"define void {_symbol(self.name)}(ptr %args, i64 %begin, i64 %end) #0 {{",
-            "entry:",
-            *self.entry,
-            *self.lines,
-            "  ret void",
-            "}",
-            *self.declared,
-            # 512: use the widest registers where the program has vectors that wide
-            'attributes #0 = { nounwind "no-builtins" "min-legal-vector-width"="512" }',
-            "",
-        ]
+
+    def constants(self) -> list[str]:
+        """What stands before the function."""
+        if not self.zeros_bytes:
+            return []
+        zeros = f"[{self.zeros_bytes} x i8] zeroinitializer, align 64"
+        return [f"@zeros = private unnamed_addr constant {zeros}"]
+
+    def function(self, linkage: str = "") -> list[str]:
+        """The function."""
+        head = f"define {linkage}void {_symbol(self.name)}(ptr %args, i64 %begin, i64 %end) #0 {{"
+        return [head, "entry:", *self.entry, *self.lines, "  ret void", "}"]
 
     def load_arguments(self) -> None:
         """Addresses and variables from the slots of %args."""
@@ -450,7 +512,7 @@ class _Function:
     def write_store(self, uop: UOp) -> None:
         place, source = uop.src[:2]
         dtype = source.dtype
-        kind, align = self.memory_type(dtype), dtype.scalar().itemsize
+        kind, align = self.memory_type(dtype), str(dtype.scalar().itemsize)
         value = self.operand(source)
         if dtype.kind == "bool":
             value = self.emit(f"zext {self.type(dtype)} {value} to {kind}")
@@ -472,6 +534,8 @@ class _Function:
         if valid is not None:
             self.spill_bytes = max(self.spill_bytes, dtype.itemsize, 64)
             address = self.emit(f"select i1 {self.operand(valid)}, ptr {address}, ptr %spill")
+        if uop in self.streamed:
+            align = f"{dtype.itemsize}, !nontemporal !0"
         self.lines.append(f"  store {kind} {value}, ptr {address}, align {align}")
 
     def write_local(self, uop: UOp) -> None:

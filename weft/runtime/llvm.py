@@ -114,6 +114,7 @@ class CPUFacts:
     has_fma: bool
     has_half_conversion: bool
     has_max: bool
+    has_streaming: bool
     has_rounding: bool
     l1d_bytes: int
     l2_bytes: int
@@ -137,6 +138,7 @@ def _facts(cores: int) -> CPUFacts:
         )
     vector_bytes, vector_registers = _vector_unit(triple, features)
     is_arm = triple.startswith(("aarch64", "arm64"))
+    is_x86 = triple.startswith(("x86_64", "i686"))
     caches = cache_sizes()
     return CPUFacts(
         cpu=cpu,
@@ -148,7 +150,8 @@ def _facts(cores: int) -> CPUFacts:
         has_fma=is_arm or "fma" in features,
         has_half_conversion=is_arm or "f16c" in features or "zfh" in features,
         # x86 ignores NaN, but has a MAX of integers with SSE4.1
-        has_max=not (triple.startswith(("x86_64", "i686")) and "sse4.1" in features),
+        has_max=not (is_x86 and "sse4.1" in features),
+        has_streaming=is_x86,
         has_rounding=is_arm or "sse4.1" in features,
         l1d_bytes=caches[1],
         l2_bytes=caches[2],

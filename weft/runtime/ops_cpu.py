@@ -161,6 +161,7 @@ def describe_target(facts: CPUFacts) -> Target:
         has_threads=True,
         has_half_conversion=facts.has_half_conversion,
         has_max=facts.has_max,
+        has_streaming=facts.has_streaming,
         has_rounding=facts.has_rounding,
         features=tuple(sorted(facts.features)),
     )
