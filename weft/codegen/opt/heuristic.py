@@ -481,9 +481,9 @@ def _unroll_count(
     """Enough accumulators to hide the latency of a sum."""
     weight = body.weight()
     wanted = 4 if weight <= 12 else 2 if weight <= 60 else 1
-    if outer_copies == 1 and wanted > 2 and _reads_far(body, choice, target):
+    if wanted * outer_copies > 2 and _reads_far(body, choice, target):
         # memory takes longer than two sums; and each load that steps less far is guessed sooner
-        wanted = 2
+        wanted = 2 if outer_copies == 1 else 1
     wanted = max(choice.copies.get(choice.vector, 1) if choice.vector is not None else 1, wanted)
     while wanted > 1 and (wanted > rounds or wanted * outer_copies * len(body.closers) > MOST_SUMS):
         wanted //= 2
