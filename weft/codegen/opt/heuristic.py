@@ -48,6 +48,7 @@ from weft.codegen.opt.tile import (
     plain_tile,
 )
 from weft.codegen.opt.turn import turn_opts
+from weft.codegen.opt.windows import WINDOW_OPS, WRITTEN_OUT, fitting_tile, is_window
 from weft.dtype import dtypes
 from weft.helpers import prod
 from weft.renderer.base import Target
@@ -59,8 +60,8 @@ from weft.uop.opset import Ops
 PARALLEL_WORK = 1 << 13
 # outermost rounds per core that even out a slow one
 ROUNDS_PER_CORE = 4
-# a reduction of this few terms is written out
-WRITTEN_OUT = 16
+# operations up to which a short reduction is written out
+WRITTEN_OPS = 600
 # terms that one accumulator takes in before they are added to a second level
 BLOCK = 512
 # a panel larger than this is packed even if its rows are read in order: its lines alias in cache
@@ -262,6 +263,7 @@ def tile_opts(nest: Nest, tiles: dict[Body, Tile], target: Target) -> list[Opt]:
     main = _heaviest(nest, tiles)
     stores = nest.bodies[-1]
     vector = tiles[stores].choice.vector
+    tiles = {**tiles, main: fitting_tile(main, tiles[main])}
     copies = dict(tiles[main].choice.copies) if main.is_reduction else {}
     if main.is_reduction and not nest.is_fill and not nest.stages:
         _plan_order(plan, nest, main, tiles[main].choice, target)
@@ -417,7 +419,7 @@ def _plan_reduction(plan: Plan, body: Body, choice: Choice, sums: int, target: T
     outer_copies = prod(n for axis, n in choice.copies.items() if axis not in body.own)
     terms = volume(body.own)
     if len(fixed) == len(body.own) and terms <= WRITTEN_OUT:
-        if terms * outer_copies * body.weight() <= 600:
+        if terms * outer_copies * body.weight() <= (WINDOW_OPS if is_window(body) else WRITTEN_OPS):
             for axis in body.own:
                 plan.add(OptOps.UNROLL, axis.arg.number, 0)
             return

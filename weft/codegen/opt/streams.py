@@ -24,6 +24,7 @@ MOST_ROWS = 16
 PIECE_BYTES, SWEEP_BYTES = 8 << 10, 1 << 10
 # rows of the matrix that are read side by side, for at most so many rows of outputs
 SIDE_BY_SIDE = {8: 16, MOST_ROWS: 8}
+FEW_ROWS = 4
 
 
 def sweep_opts(nest: Nest, tiles: dict[Body, Tile], target: Target) -> list[Opt]:
@@ -57,7 +58,11 @@ def sweep_opts(nest: Nest, tiles: dict[Body, Tile], target: Target) -> list[Opt]
         opts.append(Opt(OptOps.SPLIT, number, size))
         number = (*number, 1)
     opts.append(Opt(OptOps.SWEEP, number, names or None))
-    opts.append(Opt(OptOps.VECTOR, (*number, 3), lanes))
+    # of many rows of outputs, each number that they are multiplied with serves two vectors
+    wide = (
+        2 * lanes if volume(rows) > FEW_ROWS and 2 * wanted < target.vector_registers - 4 else lanes
+    )
+    opts.append(Opt(OptOps.VECTOR, (*number, 3), min(wide, size)))
     opts += [Opt(OptOps.UPCAST, (*name, 3), 0) for name in names]
     if wanted > 1:
         opts.append(Opt(OptOps.UNROLL, last.arg.number, wanted))

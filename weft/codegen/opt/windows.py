@@ -1,0 +1,45 @@
+"""Windows: short sums over neighbours, as of a depthwise convolution or a pool, side by side.
+
+In: the survey of a body and the tile chosen for it. Out: whether its terms should all be written
+out, and a tile small enough for that. Sits between the tile search and the heuristic.
+Invariant: only how many copies there are changes, never what they are copies of.
+
+Nine terms of a 3x3 window in a loop read nine times what windows beside each other share. Written
+out, an element is read once for all windows of the tile that it is in.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from weft.codegen.opt.survey import Body, extent, volume
+from weft.codegen.opt.tile import Tile, overlaps
+from weft.helpers import prod
+from weft.uop.opset import Ops
+
+# terms of a reduction that may be written out, and operations of all of its copies then
+WRITTEN_OUT, WINDOW_OPS = 16, 1000
+
+
+def is_window(body: Body) -> bool:
+    """Whether it is a short sum over windows that overlap: they share what they read if all of them
+    stand side by side."""
+    if any([axis.src[0].op is not Ops.CONST for axis in body.own]):
+        return False
+    short = body.is_reduction and volume(body.own) <= WRITTEN_OUT
+    return short and any([overlaps(body, item) for item in body.items])
+
+
+def fitting_tile(body: Body, tile: Tile) -> Tile:
+    """Fewer copies, where otherwise the windows could not be written out."""
+    copies = dict(tile.choice.copies)
+    room = WINDOW_OPS / (volume(body.own) * body.weight()) if is_window(body) else math.inf
+    while prod(copies.values()) > room:
+        axis = max(
+            [a for a in copies if a is not tile.choice.vector], key=copies.__getitem__, default=None
+        )
+        if axis is None or copies[axis] < 4:
+            break
+        copies[axis] = next(n for n in range(copies[axis] // 2, 0, -1) if extent(axis) % n == 0)
+    return replace(tile, choice=replace(tile.choice, copies=copies))
