@@ -22,8 +22,8 @@ from weft.uop.opset import Ops
 MOST_ROWS = 16
 # bytes of a piece below which sweeping pays, and least bytes of one sweep
 PIECE_BYTES, SWEEP_BYTES = 8 << 10, 1 << 10
-# rows of the matrix that are read side by side, for at most so many rows of outputs
-SIDE_BY_SIDE = {8: 16, MOST_ROWS: 8}
+# rows of the matrix that are read side by side
+SIDE_BY_SIDE = 8
 FEW_ROWS = 4
 
 
@@ -42,9 +42,8 @@ def sweep_opts(nest: Nest, tiles: dict[Body, Tile], target: Target) -> list[Opt]
     if volume(rows) > MOST_ROWS or not _is_streamed(main, vector, rows, target):
         return []
     last = main.own[-1]
-    most = next(count for most, count in SIDE_BY_SIDE.items() if volume(rows) <= most)
-    wanted = _side_by_side(extent(last), most)
-    if wanted < most // 4 and extent(last) >= most:
+    wanted = _side_by_side(extent(last))
+    if wanted < SIDE_BY_SIDE // 4 and extent(last) >= SIDE_BY_SIDE:
         # sums that go to memory and back with every row take longer than short pieces
         return []
     lanes = tiles[stores].choice.lanes
@@ -70,10 +69,11 @@ def sweep_opts(nest: Nest, tiles: dict[Body, Tile], target: Target) -> list[Opt]
     return opts
 
 
-def _side_by_side(rows: int, most: int) -> int:
-    """How many rows are read at a time: `most`, or near it, so that they divide."""
-    near = [count for count in range(most + most // 4, 0, -1) if rows % count == 0]
-    return most if most in near else near[0]
+def _side_by_side(rows: int) -> int:
+    """How many rows are read at a time: as many as wanted, or near that, so that they divide."""
+    counts = range(2 * SIDE_BY_SIDE, 0, -1)
+    near = sorted(counts, key=lambda count: abs(count - SIDE_BY_SIDE))
+    return next(count for count in near if rows % count == 0)
 
 
 def _is_streamed(main: Body, vector: UOp, rows: list[UOp], target: Target) -> bool:
