@@ -287,6 +287,10 @@ class Tensor(StorageMixin, metaclass=_TensorType):
         result = dtypes.bool if row.typing is Typing.COMPARE else dtype
         return self._from_uop(UOp(op, result, broadcast(operands, dtype)), pure)
 
+    def _marked(self, tag: str) -> Self:
+        """The same, with what a decomposition may know about it."""
+        return self._from_uop(self.uop.rtag(tag), self._cell.pure)
+
     def where(self, x: Any, y: Any) -> Self:
         """x where this is true, else y.
 

@@ -56,7 +56,7 @@ class ActivationMixin(StatsMixin):
         >>> Tensor([0.0, 2.0]).elu().tolist()
         [0.0, 2.0]
         """
-        return self.gt(0).where(self, (self.clip(max_=0.0)._bounded_exp() - 1) * alpha)
+        return self.gt(0).where(self, (self.clip(max_=0.0)._falling_exp() - 1) * alpha)
 
     @in_wide_floats
     def celu(self, alpha: float = 1.0) -> Self:
@@ -74,7 +74,7 @@ class ActivationMixin(StatsMixin):
         >>> Tensor([0.0]).selu().tolist()
         [0.0]
         """
-        negative = (self.clip(max_=0.0)._bounded_exp() - 1) * alpha
+        negative = (self.clip(max_=0.0)._falling_exp() - 1) * alpha
         return self.gt(0).where(self, negative) * gamma
 
     @in_wide_floats
@@ -154,7 +154,7 @@ class ActivationMixin(StatsMixin):
         [0.6931471824645996]
         """
         scaled = self * beta
-        return (scaled.maximum(0.0) + scaled.abs().neg()._bounded_exp()._log1p()) * (1 / beta)
+        return (scaled.maximum(0.0) + scaled.abs().neg()._falling_exp()._log1p()) * (1 / beta)
 
     @in_wide_floats
     def mish(self) -> Self:
@@ -204,7 +204,7 @@ class ActivationMixin(StatsMixin):
         """
         shifted, result = self._shifted(axis, dtype)
         # what is far below the greatest vanishes, so the plain exponential is exact enough
-        power = shifted._bounded_exp()
+        power = shifted._falling_exp()
         # one division for a row; a sum is at least 1, so that its inverse is as exact
         return (power * power.sum(axis, keepdim=True).reciprocal()).cast(result)
 
@@ -223,5 +223,5 @@ class ActivationMixin(StatsMixin):
         [-0.6931471824645996, -0.6931471824645996]
         """
         shifted, result = self._shifted(axis, dtype)
-        total = shifted._bounded_exp().sum(axis, keepdim=True)
+        total = shifted._falling_exp().sum(axis, keepdim=True)
         return (shifted - total.log2() * LN_2).cast(result)

@@ -34,6 +34,10 @@ class ArithMixin:
         """One elementwise op; operands may be numbers. Provided by the class."""
         raise NotImplementedError
 
+    def _marked(self, tag: str) -> Self:
+        """The same, with what a decomposition may know about it. Provided by the class."""
+        raise NotImplementedError
+
     def const_like(self, b: Any, dtype: DType | None = None) -> Self:
         """A constant that can stand beside `self`. Provided by the class."""
         raise NotImplementedError

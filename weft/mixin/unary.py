@@ -16,7 +16,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from weft.dtype import dtypes, least_upper_dtype, least_upper_float
 from weft.errors import ArgumentError
 from weft.mixin.dtype import DTypeMixin, computing_dtype
-from weft.uop.opset import Ops
+from weft.uop.opset import FALLING, Ops
 
 LOG2_E = math.log2(math.e)
 # log2(e) = the float32 nearest to it + this
@@ -224,6 +224,10 @@ class UnaryMixin(DTypeMixin):
         """
         return (self * LOG2_E).exp2()
 
+    def _falling_exp(self) -> Self:
+        """The same of what is at most 0, or nan; below the least normal number it is 0."""
+        return self._bounded_exp()._marked(FALLING)
+
     def log2(self) -> Self:
         """The logarithm to base 2; -inf of zero, nan below.
 
@@ -274,7 +278,7 @@ class UnaryMixin(DTypeMixin):
         greater = left.maximum(right)
         # of two equal infinities the difference is nan, but the greater is the answer
         difference = left.eq(right).where(greater._constant(0), (left - right).abs())
-        return (greater + difference.neg()._bounded_exp()._log1p()).cast(dtype)
+        return (greater + difference.neg()._falling_exp()._log1p()).cast(dtype)
 
     @in_wide_floats
     def sigmoid(self) -> Self:
@@ -284,7 +288,7 @@ class UnaryMixin(DTypeMixin):
         [0.5]
         """
         # of the side where the exponential does not overflow: inf in it would make gradients nan
-        power = self._size().neg()._bounded_exp()
+        power = self._size().neg()._falling_exp()
         return self.lt(0).where(power, power._constant(1)) / (power + 1)
 
     @in_wide_floats
@@ -297,7 +301,7 @@ class UnaryMixin(DTypeMixin):
         size = self._size()
         near, inner = self._near_zero(0.625)
         small = inner * polynomial(inner * inner, _TANH_SHORT if self._is_single else _TANH_LONG)
-        power = (size * -2)._bounded_exp()
+        power = (size * -2)._falling_exp()
         large = (1 - power) / (power + 1)
         return near.where(small, self.lt(0).where(large.neg(), large))
 
@@ -378,7 +382,7 @@ class UnaryMixin(DTypeMixin):
         small = inner * polynomial(inner * inner, _ERF_SHORT if single else _ERF_LONG)
         size = self._size().clip(1.0, 4.0 if single else 6.0)
         tail = polynomial((size - 2) / (size + 2), _ERFCX_SHORT if single else _ERFCX_LONG)
-        large = 1 - (size * size).neg()._bounded_exp() * tail
+        large = 1 - (size * size).neg()._falling_exp() * tail
         return near.where(small, self.lt(0).where(large.neg(), large))
 
     def _size(self) -> Self:

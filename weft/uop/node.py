@@ -269,6 +269,10 @@ class UOp(ReduceMixin, RearrangeMixin, TrigonometryMixin):
         """The node with another tag."""
         return self.replace(tag=tag)
 
+    def _marked(self, tag: str) -> UOp:
+        """The same, with what a decomposition may know about it."""
+        return self.rtag(tag)
+
     def with_src(self, src: tuple[UOp, ...]) -> UOp:
         """The node with other sources: the hot path of every rewrite."""
         new = UOp(self.op, self.dtype, src, self.arg, self.tag)

@@ -13,6 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 
+# a tag of EXP2: its operand is at most 0, or nan, and a result that is not a normal number may be 0
+FALLING = "falling"
+
 
 class Ops(Enum):
     """Every op of the one IR; the meaning of each is in its row of `OPSET`."""

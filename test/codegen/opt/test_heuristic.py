@@ -13,6 +13,7 @@ from test.codegen.kernel_builder import Axes, kernel, load, params
 from test.codegen.opt.kernels import KERNELS, numbers, run_for, run_plain, zeros
 from weft.codegen.opt.heuristic import optimise
 from weft.codegen.opt.opt import Opt, OptOps
+from weft.codegen.opt.stage import SCRATCH_BYTES
 from weft.codegen.pipeline import lower
 from weft.dtype import dtypes
 from weft.knobs import Context
@@ -84,7 +85,7 @@ def test_scratch_stays_small() -> None:
     for k in (256, 4096, 100_000):
         ast = optimise(product(512, 512, k), WIDE)
         for stage in (u for u in ast.toposort() if u.op is Ops.STAGE):
-            assert np.prod([axis.src[0].arg for axis in stage.src[1:]]) * 4 <= 512 << 10
+            assert np.prod([axis.src[0].arg for axis in stage.src[1:]]) * 4 <= SCRATCH_BYTES
 
 
 def test_elementwise_is_flat_and_shared() -> None:

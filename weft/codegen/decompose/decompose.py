@@ -13,7 +13,7 @@ from weft.dtype import dtypes
 from weft.renderer.base import Renderer
 from weft.uop.matcher import PatternMatcher
 from weft.uop.node import UOp
-from weft.uop.opset import Ops
+from weft.uop.opset import FALLING, Ops
 from weft.uop.pattern import UPat
 from weft.uop.rewrite import graph_rewrite
 
@@ -29,6 +29,8 @@ def decompose_unary(ctx: Renderer, node: UOp) -> UOp | None:
     """EXP2(x) -> a polynomial, and so on."""
     if ctx.is_native(node.op) or node.dtype.scalar() not in _WIDE_FLOATS:
         return None
+    if node.op is Ops.EXP2 and node.tag == FALLING:
+        return transcendental.falling_exp2(node.src[0])
     return _UNARY[node.op](node.src[0])
 
 

@@ -89,6 +89,22 @@ def decompose_exp2(x: UOp) -> UOp:
     return exp2_of_sum(x, None)
 
 
+def falling_exp2(x: UOp) -> UOp:
+    """EXP2(x) of what is at most 0, with half of the operations: 0 where it is less than the least
+    normal number.
+
+    The rounder puts n + bias into the lowest bits: shifted up, they are the bits of 2**n. What
+    comes of x far below is not looked at.
+    """
+    dtype = x.dtype.scalar()
+    table, integer = _EXP2[dtype], INT_OF[dtype]
+    rounder = table.rounder + BIAS[dtype]
+    shifted = exact(x + rounder)
+    power = polynomial(x - exact(shifted - rounder), (1.0, *table.terms))
+    scale = bits_as(shift_left(bits_as(shifted, integer), MANTISSA[dtype]), dtype)
+    return (x < 1.0 - BIAS[dtype]).where(0.0, power * scale)
+
+
 def exp2_of_sum(x: UOp, rest: UOp | None) -> UOp:
     """2**(x + rest), where rest is far smaller than x, or nothing."""
     dtype = x.dtype.scalar()

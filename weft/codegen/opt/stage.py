@@ -26,7 +26,7 @@ from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
 
 # of what is packed: it should stay in the second cache
-SCRATCH_BYTES = 512 << 10
+SCRATCH_BYTES = 768 << 10
 # copies of a load that are read as rows
 SQUARE = 8
 # of all that is staged: it becomes memory on the stack of a thread

@@ -43,6 +43,8 @@ STREAMS = 4
 LONG_ROW = 4 << 10
 # uses of a panel of an operand that are worth packing it even if its rows are read in order
 PACKED_REUSE = 64
+# terms of a sum from which on its operands' panels are so large that they decide the tile
+LONG_PANEL = 2 << 10
 WINDOW_STEP = 8
 # rows of a tile that the first cache has to hold at once
 ROWS_IN_CACHE = 3
@@ -141,6 +143,14 @@ class _Search:
             for item in body.items
             if item.node in plain.staged
         )
+        packed = sum(
+            panel_bytes([axis for axis in body.own if axis in item.ranges], plain.lanes, item)
+            for item in body.items
+            if item.node not in plain.staged and _is_packed(body, item, plain.vector)
+        )
+        # a tile as wide as one panel still fits; if not even one vector does, none is packed
+        if self.panels + packed <= SCRATCH_BYTES:
+            self.panels += packed
         heavy = [item for item in body.items if item.steps is None and item.weight > 1]
         self.passing = min(4, sum(_meets(item, plain.vector) for item in heavy))
         self.weight = max(body.weight(), 1.0)
@@ -378,6 +388,15 @@ def _stageable(body: Body, vector: UOp, lanes: int) -> Iterator[UOp]:
         fixed = all([axis.src[0].op is Ops.CONST for axis in own])
         if fixed and reuse >= LEAST_REUSE and panel_bytes(own, lanes, item) <= SCRATCH_BYTES:
             yield node
+
+
+def _is_packed(body: Body, item: Item, vector: UOp | None) -> bool:
+    """Whether a panel of what is read in order is better packed, if it is large."""
+    if item.node is None or item.node.op is not Ops.LOAD or vector in body.own:
+        return False
+    if vector not in item.ranges or item.masked or overlaps(body, item):
+        return False
+    return body.reuse(item) >= PACKED_REUSE and volume(body.own) >= LONG_PANEL
 
 
 def overlaps(body: Body, item: Item) -> bool:
