@@ -239,11 +239,16 @@ class Llama(nn.Module):
 
 
 def tensor(array: Array, dtype: str = "float32") -> Any:
-    """An array in memory; floats in the dtype of the case, of which halves may come as bits."""
+    """An array in memory; floats in the dtype of the case, of which halves may come as bits. With
+    BENCH_WIDE=1 the same numbers in float32: what halves are compared with."""
     made = torch.from_numpy(array)
     if array.dtype == "uint16":
-        return made.view(getattr(torch, dtype))
-    return made.to(getattr(torch, dtype)) if array.dtype == "float32" else made
+        made = made.view(getattr(torch, dtype))
+    elif array.dtype == "float32":
+        made = made.to(getattr(torch, dtype))
+    else:
+        return made
+    return made.float() if os.environ.get("BENCH_WIDE") else made
 
 
 def _net(model: Any, case: Case) -> Any:
