@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from test.engine.jitting import CALLS, Decorator, Plain, same, vector
-from weft import Tensor, TinyJit
+from weft import Tensor, TinyJit, Variable
 
 
 def test_assigns_to_inputs() -> None:
@@ -454,3 +454,21 @@ def test_state_that_is_numbers_alone_and_changes() -> None:
         return [*out, total, hidden]
 
     same(program)
+
+
+def test_state_that_is_pending_with_other_values_of_a_variable() -> None:
+    """Together they could not be computed; one after another they can."""
+    length = Variable("length", 1, 6)
+    data = Tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).realize()
+
+    class State:
+        first = Tensor.zeros(1)
+        second = Tensor.zeros(1)
+
+    state = State()
+    jitted = TinyJit(lambda x: (x + state.first + state.second).realize())
+    for i in range(1, 6):
+        state.first = data[: length.bind(i)].sum()
+        state.second = data[: length.bind(i + 1)].sum()
+        total = i * (i + 1) / 2 + (i + 1) * (i + 2) / 2
+        assert jitted(Tensor([1.0]).realize()).tolist() == [1 + total]

@@ -97,7 +97,7 @@ class Arguments:
         for cell in dict.fromkeys(pending):
             if cell.value.device is None and place is not None and place != Device.DEFAULT:
                 cell.value = host.pin(cell.value, place)
-        engine.realize_cells(pending, Cell.live)
+        engine.realize_apart(pending, Cell.live)
 
     def _find_windows(self, use_windows: bool) -> None:
         """A view of a part of a storage that appears once is that part, wherever it starts."""

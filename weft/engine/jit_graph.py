@@ -163,7 +163,7 @@ class CapturedGraph:
             if owner is not None and not owner.is_realized and not owner.pure:
                 pending.append(owner)
         if pending:
-            engine.realize_cells(pending, Cell.live)
+            engine.realize_apart(pending, Cell.live)
         nodes: dict[Label, UOp] = {}
         for label, tensor in tensors.items():
             cell = tensor._cell

@@ -136,7 +136,7 @@ class Recording:
         pending = [f.tensor._cell for f in self.walk.found]
         pending = [c for c in pending if not c.pure and not c.is_realized]
         pending = [c for c in dict.fromkeys(pending) if c.value.device is not None]
-        engine.realize_cells(pending, Cell.live)
+        engine.realize_apart(pending, Cell.live)
 
     def _refuse_window_conflicts(self) -> None:
         windows = {self.arguments.tensors[i]._cell.storage for i in self.arguments.windows}
@@ -524,7 +524,7 @@ class Recording:
         pending = [s.cell for s in self.stand_ins.values() if not s.cell.is_realized]
         try:
             with record.recording(None):
-                engine.realize_cells(pending, Cell.live)
+                engine.realize_apart(pending, Cell.live)
         except Exception:  # noqa: BLE001
             # the first error is the one to report
             pass

@@ -39,7 +39,7 @@ from weft.engine.schedule import (
     row_room,
 )
 from weft.engine.storage import buffer_of
-from weft.errors import OutOfMemory
+from weft.errors import ArgumentError, OutOfMemory
 from weft.helpers import GlobalCounters, disable_gc
 from weft.knobs import DEBUG
 from weft.schedule.pipeline import Item, make_schedule
@@ -99,6 +99,18 @@ def realize_cells(cells: Iterable[Cell], live: Iterable[Cell] = ()) -> None:
             forget_readers({request.inputs[number] for number in prepared.overwritten})
         if checks is not None:
             checks.report()
+
+
+def realize_apart(cells: Iterable[Cell], live: Iterable[Cell] = ()) -> None:
+    """The same; one after another where a variable would have two values in one computation."""
+    wanted = list(dict.fromkeys(cells))
+    try:
+        realize_cells(wanted, live)
+    except ArgumentError:
+        if len(wanted) < 2:
+            raise
+        for cell in wanted:
+            realize_cells([cell], live)
 
 
 def schedule_cells(cells: Iterable[Cell]) -> list[Item]:
