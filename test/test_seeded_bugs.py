@@ -30,7 +30,7 @@ from weft.errors import SpecError
 from weft.renderer import llvmir
 from weft.renderer.base import Target
 from weft.renderer.python import PythonRenderer
-from weft.schedule import build, decide, index
+from weft.schedule import index
 from weft.schedule import pipeline as schedule_pipeline
 from weft.uop import bounds
 from weft.uop.matcher import PatternMatcher
@@ -209,8 +209,7 @@ def test_a_swapped_axis(monkeypatch: Patch) -> None:
             return tuple(idx[axis] for axis in node.arg), None
         return right(node, idx)
 
-    for module in (build, decide):
-        monkeypatch.setattr(module, "source_index", wrong)
+    monkeypatch.setattr(index, "source_index", wrong)
     x = numbers(3, 3, 3)
     expected = x.numpy().transpose(2, 0, 1)
 
