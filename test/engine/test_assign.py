@@ -164,3 +164,24 @@ def test_write_that_happened_is_not_repeated_by_a_younger_graph() -> None:
     t[1:2] = 1
     assert t.tolist() == [5, 1, 0]
     assert younger.tolist() == [10, 0, 0]
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_values_that_each_read_what_the_other_comes_after(count: int) -> None:
+    """Each reads one storage as it was and the next as it became: together they form a circle."""
+    numbers = [np.arange(4, dtype=np.float32) + 10 * i for i in range(count)]
+    storages = [Tensor(n).realize() for n in numbers]
+    targets = [Tensor.zeros(4).contiguous().realize() for _ in range(count)]
+    before = [storage + 0.5 for storage in storages]
+    for i, storage in enumerate(storages):
+        storage.assign(storage * (i + 2))
+    for i, target in enumerate(targets):
+        target.assign(before[i] + storages[(i + 1) % count])
+    # nobody else wants them, so they are computed where they are used
+    del before
+    Tensor.realize(*targets)
+    after = [n * (i + 2) for i, n in enumerate(numbers)]
+    for i, target in enumerate(targets):
+        expected = numbers[i] + 0.5 + after[(i + 1) % count]
+        np.testing.assert_array_equal(target.numpy(), expected)
+        np.testing.assert_array_equal(storages[i].numpy(), after[i])

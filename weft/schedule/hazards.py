@@ -8,7 +8,7 @@ The one invariant: no kernel both reads a state of a storage and depends on a la
 
 from __future__ import annotations
 
-from weft.schedule.place import written_state
+from weft.schedule.place import is_whole_storage, written_state
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
 
@@ -64,3 +64,33 @@ def _read(node: UOp) -> range:
     if node.op in (Ops.AFTER, Ops.SINK):
         return range(0)
     return range(1) if node.op in GroupOp.Movement else range(len(node.src))
+
+
+def keep_state(sink: UOp, state: UOp) -> UOp:
+    """Everything that reads the values of a state reads a copy of it; what writes over it, or comes
+    after such a write, is still about the state itself.
+
+    Two values, each of an old state and of what comes after the write that destroys the other's,
+    wait for each other, whatever else is stored.
+    """
+    as_place: dict[UOp, UOp] = {}
+    as_value: dict[UOp, UOp] = {}
+    for node in sink.toposort():
+        if node.op is Ops.STORE:
+            src = (as_place[node.src[0]], *[as_value[s] for s in node.src[1:]])
+            as_place[node] = as_value[node] = _rebuilt(node, src)
+            continue
+        as_place[node] = _rebuilt(node, tuple([as_place[s] for s in node.src]))
+        if node is state:
+            as_value[node] = keep_apart(as_place[node])
+        elif node.op in (Ops.AFTER, Ops.BUFFER):
+            as_value[node] = as_place[node]
+        else:
+            as_value[node] = _rebuilt(node, tuple([as_value[s] for s in node.src]))
+    # what is asked for is a state, or a value
+    wanted = [(as_place if is_whole_storage(s) else as_value)[s] for s in sink.src]
+    return _rebuilt(sink, tuple(wanted))
+
+
+def _rebuilt(node: UOp, src: tuple[UOp, ...]) -> UOp:
+    return node if src == node.src else node.with_src(src)

@@ -66,6 +66,34 @@ def all_dependencies(kernels: list[Built]) -> dict[Built, set[Built]]:
     return needs
 
 
+def torn_state(kernels: list[Built], stuck: list[Built]) -> UOp | None:
+    """A state that one kernel of a circle reads and another one, which is no reader of its own
+    value, writes over; None if there is none."""
+    needs = all_dependencies(kernels)
+    core = set(stuck)
+    followers = {kernel: 0 for kernel in core}
+    for kernel in core:
+        for other in needs[kernel] & core:
+            followers[other] += 1
+    # nobody in the circle waits for what only comes after it
+    loose = [kernel for kernel in stuck if not followers[kernel]]
+    while loose:
+        kernel = loose.pop()
+        core.discard(kernel)
+        for other in needs[kernel] & core:
+            followers[other] -= 1
+            if not followers[other]:
+                loose.append(other)
+    overwritten = {state for kernel in stuck if kernel in core for state in kernel.overwrites}
+    for kernel in stuck:
+        # a copy of a state alone is what keeping it would make
+        if kernel in core and kernel.draft.root.op is not Ops.STORE and len(kernel.reads) > 1:
+            for state in kernel.reads:
+                if state in overwritten:
+                    return state
+    return None
+
+
 def order_kernels(kernels: list[Built], needs: dict[Built, set[Built]]) -> list[Built]:
     """A topological order that keeps to the order of the graph where it is free."""
     waiting = {kernel: len(needs[kernel]) for kernel in kernels}

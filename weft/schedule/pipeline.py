@@ -20,10 +20,10 @@ from typing import Any
 from weft.knobs import SPEC
 from weft.schedule.build import Builder, Built
 from weft.schedule.decide import Decider, Plan
-from weft.schedule.hazards import keep_apart, separate_states
+from weft.schedule.hazards import keep_apart, keep_state, separate_states
 from weft.schedule.limit import Limit, Wide, cut_wide_kernels, no_limit, split_wide_joins
 from weft.schedule.merge import in_place_conflict, join_nests, merge_kernels
-from weft.schedule.order import CycleError, all_dependencies, order_kernels
+from weft.schedule.order import CycleError, all_dependencies, order_kernels, torn_state
 from weft.schedule.parameters import Argument, number_parameters
 from weft.schedule.place import is_whole_storage, storage_of
 from weft.schedule.prepare import PrepareContext, prepare
@@ -72,6 +72,13 @@ class Schedule:
     executed: list[int] = field(default_factory=list)  # the numbers in the tags of these STOREs
 
 
+@dataclass(frozen=True)
+class Torn:
+    """A state that is read by what has to come after the write that destroys it."""
+
+    state: UOp
+
+
 def make_schedule(
     sink: UOp, next_number: int, device: Any, limit: Limit = no_limit, room: Room = no_room
 ) -> Schedule:
@@ -105,6 +112,9 @@ def make_schedule(
                 alone.update(attempt.values)
             sink = narrow
             continue
+        if isinstance(attempt, Torn):
+            sink = keep_state(sink, attempt.state)
+            continue
         stores = {node for node in attempt if node.op is Ops.STORE}
         alone.update(node for node in attempt if node not in stores)
         sink = _keep_values(sink, stores) if stores else sink
@@ -113,9 +123,9 @@ def make_schedule(
 
 def _attempt(
     sink: UOp, context: PrepareContext, alone: set[UOp], kept: set[UOp], limit: Limit, room: Room
-) -> Schedule | Wide | list[UOp]:
+) -> Schedule | Wide | Torn | list[UOp]:
     """A schedule, or the STOREs whose values have to be stored apart first, or values that have to
-    be stored by kernels of their own."""
+    be stored by kernels of their own, or a state of which a copy has to be read."""
     wanted = [_plain(value) for value in sink.src]
     order = sink.toposort()
     separate = {node for node in order if node.op in (Ops.CONTIGUOUS, Ops.COPY)}
@@ -155,7 +165,12 @@ def _attempt(
         if riders:
             return riders
         stuck = [k.draft.root for k in cycle.stuck if k.draft.root.op is Ops.STORE]
-        return [next(root for root in stuck if root.src[1].op is not Ops.CONTIGUOUS)]
+        loose = next((root for root in stuck if root.src[1].op is not Ops.CONTIGUOUS), None)
+        if loose is not None:
+            return [loose]
+        state = torn_state(kernels, cycle.stuck)
+        assert state is not None, "the writes of this graph cannot be ordered"
+        return Torn(state)
     return _finish(wanted, ordered, homes)
 
 
