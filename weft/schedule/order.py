@@ -67,8 +67,8 @@ def all_dependencies(kernels: list[Built]) -> dict[Built, set[Built]]:
 
 
 def torn_state(kernels: list[Built], stuck: list[Built]) -> UOp | None:
-    """A state that one kernel of a circle reads and another one, which is no reader of its own
-    value, writes over; None if there is none."""
+    """A state that a kernel of a circle reads beside others, and a STORE of the circle writes over;
+    None if there is none."""
     needs = all_dependencies(kernels)
     core = set(stuck)
     followers = {kernel: 0 for kernel in core}
