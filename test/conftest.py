@@ -40,7 +40,7 @@ def restore_knobs() -> Iterator[None]:
     before = {name: variable._base for name, variable in knobs._VARIABLES.items()}
     yield
     for name, value in before.items():
-        knobs._VARIABLES[name]._base = value
+        knobs._VARIABLES[name]._turn(value)
 
 
 # One of so many tests is verified. Which ones depends on their names, so it is the same everywhere.

@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from typing import Any, ClassVar, Generic, ParamSpec, TypeVar, cast
 
 from weft.errors import ArgumentError, DeviceError
 
@@ -82,6 +82,8 @@ class ContextVar(Generic[Value]):
     """
 
     __slots__ = ("name", "kind", "_base", "_override")
+    # how often any knob was set for the process
+    turns: ClassVar[int] = 0
 
     name: str
     kind: type
@@ -113,9 +115,13 @@ class ContextVar(Generic[Value]):
         """Sets the knob until the enclosing `Context` ends, or for the process if there is none."""
         checked = self._check(new)
         if self._override.get() is _NO_OVERRIDE:
-            self._base = checked
+            self._turn(checked)
         else:
             self._override.set(checked)
+
+    def _turn(self, new: Value) -> None:
+        self._base = new
+        ContextVar.turns += 1
 
     @property
     def key(self) -> str:

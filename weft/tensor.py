@@ -195,8 +195,8 @@ class Tensor(StorageMixin, metaclass=_TensorType):
         where = "" if self.device is None else f" on {self.device}"
         return f"<Tensor {self.shape} {self.dtype}{where} ({state})>"
 
-    def __hash__(self) -> int:
-        return id(self)
+    # by identity; elements are what == compares
+    __hash__ = object.__hash__
 
     # ------------------------------------------------------------ the protocol of the families
     def _mop(self, op: Ops, arg: Any) -> Self:

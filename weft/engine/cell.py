@@ -68,7 +68,7 @@ class Cell:
         cell.born = next(_clock)
         cell.pure = False
         cell._value = value
-        held_with(storage).cells = [weakref.ref(cell)]
+        storage.held.cells = [weakref.ref(cell)]
         Cell.live.add(cell)
         return cell
 

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from weft.device import Device
 from weft.engine import record
 from weft.engine.check import active_checks
+from weft.engine.jit_again import Again
 from weft.engine.jit_arguments import Arguments, Contents, Signature
 from weft.engine.jit_check import Outcome, Snapshot
 from weft.engine.jit_graph import MISS, CapturedGraph
@@ -36,21 +37,15 @@ from weft.engine.programs import code_knobs
 from weft.errors import JitError
 from weft.gradient import NO_GRAD
 from weft.knobs import (
-    BEAM,
-    CHECK_NAN,
-    CHECK_OOB,
+    DEBUG,
     DEFAULT_FLOAT,
     DEFAULT_INT,
     JIT,
     JIT_CHECK,
-    NOOPT,
-    NUM_CPU_THREADS,
-    SPEC,
     SPLIT_REDUCEOP,
     TRAINING,
-    TRANSCENDENTAL,
-    VALIDATE,
     WINO,
+    ContextVar,
 )
 from weft.tensor import Tensor
 
@@ -156,6 +151,7 @@ class TinyJit:
 
     __slots__ = (
         "__weakref__",
+        "_again",
         "_bound",
         "_chains",
         "_changed",
@@ -196,6 +192,7 @@ class TinyJit:
         """Forget what was captured, and give back its memory."""
         with self._lock:
             self._entries: dict[Any, _Entry] = {}
+            self._again: Again | None = None
             self._chains: list[Chain] | None = None
             self._version = 0
             self._use_windows = True
@@ -262,6 +259,11 @@ class TinyJit:
         if knobs.is_off or record.active() is not None:
             return self.function(*args, **kwargs)
         with self._lock:
+            again = self._again
+            if again is not None and again.knobs is knobs and not kwargs:
+                memory = again.memory(args)
+                if memory is not None and (not self._chains or self._has_names_of(again)):
+                    return again.graph.replay_over(memory)
             self._knobs_key = knobs.key
             call = self._take_apart(args, kwargs)
             entry = self._entries.get(call.key)
@@ -276,9 +278,25 @@ class TinyJit:
                     result = self._replay_checked(entry, args, kwargs, call)
                 else:
                     result = entry.graph.replay(call.arguments, call.roots, call.given)
+                    self._remember(entry.graph, knobs, args, call)
                 if result is not MISS:
                     return result
             return self._run(args, kwargs, call)
+
+    def _remember(
+        self, graph: CapturedGraph, knobs: _Knobs, args: tuple[Any, ...], call: _Call
+    ) -> None:
+        """The next call may be like this one."""
+        if call.arguments.values is not args or knobs.is_stepwise:
+            return
+        if Again.fits(graph, call.arguments):
+            self._again = Again(graph, knobs, call.values, call.arguments)
+
+    def _has_names_of(self, again: Again) -> bool:
+        """Whether the names in the function mean what they meant then."""
+        if self._values is not again.values or self._chains is None:
+            return False
+        return again.values.are_those_of([chain.value() for chain in self._chains])
 
     def _take_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
         arguments = Arguments(self._signature.order(args, kwargs), self._use_windows)
@@ -302,6 +320,7 @@ class TinyJit:
     # ------------------------------------------------------------ running
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any], call: _Call) -> Any:
         """Run the function, and compare with what it did the last time."""
+        self._again = None
         found = find_names(self.function, _inside)
         if found != self._chains:
             self._chains = found
@@ -499,18 +518,18 @@ def _inside(value: Any) -> Any:
     return value.function if type(value) is TinyJit else value
 
 
-# what changes the graph of everything; others change the code
+# what changes the graph of everything; others change the code, see `code_knobs`
 _KNOBS = (TRAINING, NO_GRAD, WINO, SPLIT_REDUCEOP, DEFAULT_FLOAT, DEFAULT_INT)
-_CODE_KNOBS = (NOOPT, BEAM, TRANSCENDENTAL, NUM_CPU_THREADS, SPEC)
-_WATCHED = (*_KNOBS, *_CODE_KNOBS, JIT, JIT_CHECK, CHECK_NAN, CHECK_OOB, VALIDATE)
-_last_knobs: tuple[Any, Any, _Knobs] | None = None
+_last_knobs: tuple[int, contextvars.Context, _Knobs] | None = None
 
 
 class _Knobs(NamedTuple):
-    """How a call is to be done: not jitted, checked; and the part of its key that knobs give."""
+    """How a call is to be done: not jitted, checked, step by step; and the part of its key that
+    knobs give."""
 
     is_off: bool
     is_checked: bool
+    is_stepwise: bool
     key: tuple[Any, ...]
 
 
@@ -518,13 +537,13 @@ def _knobs() -> _Knobs:
     """Asked at every call: answered from memory unless a knob was turned since."""
     global _last_knobs
     turned = contextvars.copy_context()
-    bases = [knob._base for knob in _WATCHED]
-    if _last_knobs is not None and _last_knobs[0] == turned and _last_knobs[1] == bases:
-        return _last_knobs[2]
+    last = _last_knobs
+    if last is not None and last[0] == ContextVar.turns and last[1] == turned:
+        return last[2]
     is_off = not JIT or active_checks() is not None
     key = (code_knobs(), *[knob.value for knob in _KNOBS])
-    found = _Knobs(is_off, bool(JIT_CHECK), key)
-    _last_knobs = (turned, bases, found)
+    found = _Knobs(is_off, bool(JIT_CHECK), DEBUG >= 2 or JIT >= 2, key)
+    _last_knobs = (ContextVar.turns, turned, found)
     return found
 
 

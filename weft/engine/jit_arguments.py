@@ -40,6 +40,7 @@ class Arguments:
     __slots__ = (
         "containers",
         "descriptions",
+        "is_stored",
         "kept",
         "numbers",
         "places",
@@ -63,7 +64,8 @@ class Arguments:
         self.kept: list[Any] = []  # objects known by their id: that stays theirs while they live
         self.windows: dict[int, Window] = {}
         self.descriptions: list[Description] = []
-        if not self._take_stored():
+        self.is_stored = self._take_stored()
+        if not self.is_stored:
             tokens = _flatten(values, self)
             self._realize()
             self._find_windows(use_windows)

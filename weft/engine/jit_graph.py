@@ -16,7 +16,7 @@ from weft.device import Buffer
 from weft.engine import realize as engine
 from weft.engine.cell import Cell, now
 from weft.engine.jit_arguments import Arguments
-from weft.engine.jit_launches import Fresh, Launches
+from weft.engine.jit_launches import Fresh, Launches, no_value
 from weft.engine.jit_names import Chain
 from weft.engine.jit_notes import Role, Run, labels_in
 from weft.engine.jit_numbers import evaluate
@@ -50,7 +50,7 @@ class CapturedGraph:
         self._checked: Any = None
         self._watched: Any = None
         self._settle_state()
-        self._is_plain = self._depends_on_arguments_only()
+        self.is_plain = self._depends_on_arguments_only()
         self._conditions = [
             (condition, {v.arg.name: named[v.arg.name] for v in condition.variables})
             for execution in run.executions
@@ -244,8 +244,8 @@ class CapturedGraph:
         `roots` are the values that the names in the function have now, `given` the numbers that
         kernels take.
         """
-        if self._is_plain:
-            fresh = self.launches.launch(self._buffers(call, {}), _no_value, False)
+        if self.is_plain:
+            fresh = self.launches.launch(self._buffers(call, {}), no_value, False)
             return _instance(self.run.result, fresh, self._fresh_words, {})
         for name, value in call.variables.items():
             if value != self.run.variables.get(name) and name not in self.varied:
@@ -285,6 +285,11 @@ class CapturedGraph:
             self._compute_readers(written)
         with engine.uninterrupted(bool(written)):
             return self._do(call, known, storages, written)
+
+    def replay_over(self, memory: Sequence[Buffer]) -> Any:
+        """As `replay`, of a plain graph, for arguments that are all of these memories."""
+        fresh = self.launches.launch_whole(memory)
+        return _instance(self.run.result, fresh, self._fresh_words, {})
 
     def _do(
         self,
@@ -494,10 +499,6 @@ class CapturedGraph:
             place.grad = None
         else:
             remove_child(place, key)
-
-
-def _no_value(source: Source) -> int:
-    raise AssertionError(f"{source} has no value in a graph without variables")
 
 
 def _checks(expected: tuple[Any, ...]) -> tuple[Any, int | None, int | None]:

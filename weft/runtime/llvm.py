@@ -191,7 +191,7 @@ def cache_sizes() -> dict[int, int]:
 def usable_cores() -> int:
     """Cores this process may use: its affinity, a container's quota, the knob NUM_CPU_THREADS."""
     available = _available_cores()
-    asked = int(NUM_CPU_THREADS)
+    asked = NUM_CPU_THREADS.value
     return min(available, asked) if asked > 0 else available
 
 

@@ -1,0 +1,135 @@
+"""A call like the last one is recognised at a glance, and no other call is taken for one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from weft import Context, Tensor, TinyJit, dtypes
+from weft.engine import jit_again
+from weft.engine.jit_again import Again
+
+
+@pytest.fixture
+def glances(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Of each call that is looked at, whether it was recognised."""
+    seen: list[bool] = []
+    memory = Again.memory
+
+    def watched(self: Again, args: tuple[object, ...]) -> object:
+        found = memory(self, args)
+        seen.append(found is not None)
+        return found
+
+    monkeypatch.setattr(jit_again.Again, "memory", watched)
+    return seen
+
+
+def numbers(start: int, count: int = 6) -> Tensor:
+    return Tensor(np.arange(start, start + count, dtype=np.float32)).realize()
+
+
+def ready(function: TinyJit, *args: Tensor) -> None:
+    for _ in range(4):
+        function(*args)
+
+
+def test_other_tensors_of_the_same_kind(glances: list[bool]) -> None:
+    function = TinyJit(lambda a, b: (a - b).sum())
+    ready(function, numbers(0), numbers(1))
+    glances.clear()
+    assert function(numbers(5), numbers(1)).item() == 24
+    assert function(numbers(1), numbers(5)).item() == -24
+    assert glances == [True, True]
+
+
+def test_results_of_earlier_calls_stay(glances: list[bool]) -> None:
+    function = TinyJit(lambda a: a * 2)
+    ready(function, numbers(0))
+    glances.clear()
+    results = [function(numbers(i)) for i in range(5)]
+    assert [r.numpy()[0] for r in results] == [0, 2, 4, 6, 8]
+    assert all(glances)
+
+
+def test_a_result_goes_in_again() -> None:
+    function = TinyJit(lambda a: a + 1)
+    x = numbers(0)
+    for _ in range(10):
+        x = function(x)
+    assert x.tolist() == [10, 11, 12, 13, 14, 15]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda: (numbers(0, 4), numbers(1, 4)),
+        lambda: (numbers(0).reshape(2, 3), numbers(1).reshape(2, 3)),
+        lambda: (numbers(0).cast(dtypes.float64).realize(), numbers(1)),
+        lambda: (numbers(0, 12)[3:9], numbers(1)),
+        lambda: (numbers(0) + 1, numbers(1)),
+        lambda: (Tensor(2.0), numbers(1)),
+        lambda: (3.0, numbers(1)),
+    ],
+)
+def test_another_kind(other: object) -> None:
+    def plain(a, b):
+        return (a * 2 + b).sum(), (a * b).reshape(-1)
+
+    function = TinyJit(plain)
+    ready(function, numbers(0), numbers(1))
+    for _ in range(4):
+        for make in (other, lambda: (numbers(2), numbers(3))):
+            args = make()
+            found, wanted = function(*args), plain(*args)
+            for one, two in zip(found, wanted, strict=True):
+                np.testing.assert_array_equal(one.numpy(), two.numpy())
+
+
+def test_one_tensor_twice() -> None:
+    function = TinyJit(lambda a, b: a - b)
+    ready(function, numbers(0), numbers(1))
+    x = numbers(3)
+    for _ in range(4):
+        assert function(x, x).tolist() == [0] * 6
+        assert function(x, numbers(1)).tolist() == [2] * 6
+
+
+def test_knobs_and_names() -> None:
+    factor = 2
+
+    def scaled(a: Tensor) -> Tensor:
+        return a * factor if Tensor.training else a
+
+    function = TinyJit(scaled)
+    x = numbers(1)
+    for _ in range(3):
+        with Context(TRAINING=1):
+            ready(function, x)
+            assert function(x).tolist()[0] == 2
+        ready(function, x)
+        assert function(x).tolist()[0] == 1
+    with Context(TRAINING=1):
+        ready(function, x)
+        factor = 5
+        assert function(x).tolist()[0] == 5
+
+
+def test_memory_given_back() -> None:
+    function = TinyJit(lambda a: (a.contiguous() + 1).contiguous().sum())
+    ready(function, numbers(0))
+    function.captured.free()
+    assert function(numbers(0)).item() == 21
+    assert function(numbers(1)).item() == 27
+    function.reset()
+    assert function(numbers(2)).item() == 33
+
+
+def test_a_tensor_that_waits_for_its_gradient() -> None:
+    function = TinyJit(lambda a: a * 2)
+    ready(function, numbers(0))
+    x = Tensor([1.0, 2, 3, 4, 5, 6], requires_grad=True).realize()
+    for _ in range(4):
+        result = function(x)
+    assert result.tolist() == [2, 4, 6, 8, 10, 12]
+    assert result.requires_grad is TinyJit(lambda a: a * 2)(x).requires_grad
