@@ -346,7 +346,10 @@ def _quantised(module: Any, case: Case) -> Step:
         return lambda x, w: [(x @ w.bitcast(module.dtypes.int8).float().T) * scale]
     formats = importlib.import_module(f"{module.__name__}.nn.formats.dequantise").FORMATS
     layout = next(found for found in formats.values() if found.name == name)
-    return lambda x, w: [x @ layout.dequantise(w).reshape(rows, -1).T]
+    laid_out = importlib.import_module(f"{module.__name__}.nn.formats.relayout").laid_out
+    # as a file's weights are loaded
+    weights = laid_out(tensor(module, case.inputs[1]), layout, rows).reshape(rows, -1)
+    return lambda x, w: [x @ weights.T]
 
 
 def _chain(kernels: int) -> Step:

@@ -77,7 +77,8 @@ def test_what_is_kept_in_halves() -> None:
 def test_products_with_quantised_weights_are_one_kernel(name: str) -> None:
     module = in_weft.load("weft")
     function, arguments = in_weft.lazy(module, workloads._quantised(name, 64, 512))
-    assert function(*arguments)[0].shape == (1, 64)
+    # the weights are put in order once
+    assert function(*arguments)[0].realize().shape == (1, 64)
     assert len(function(*arguments)[0].schedule()) == 1
 
 

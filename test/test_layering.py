@@ -103,6 +103,7 @@ engine.jit_run
 engine.jit_check
 engine.jit_launches
 engine.jit_graph
+engine.jit_again
 engine.jit
 nn.*
 apps.*

@@ -46,16 +46,19 @@ class Cell:
     """One storage: `value` is what it holds now, `version` counts how often it was overwritten.
 
     `pure` marks a pure constant (a bare number and what is computed from those alone), which stays
-    out of memory even when it is realized.
+    out of memory even when it is realized. `inline` marks an expression that is best computed
+    wherever it is read, such as weights out of the few bits they are kept in: a jitted function
+    does not store it either.
     """
 
-    __slots__ = ("__weakref__", "_value", "born", "pure", "version")
+    __slots__ = ("__weakref__", "_value", "born", "inline", "pure", "version")
     live: ClassVar[LiveSet[Cell]] = LiveSet()
 
     def __init__(self, value: UOp, pure: bool = False) -> None:
         self.version = 0
         self.born = now()  # when the value was written down
         self.pure = pure
+        self.inline = False
         self.value = value
         _write_down(value)
         Cell.live.add(self)
@@ -66,7 +69,7 @@ class Cell:
         cell = object.__new__(cls)
         cell.version = 0
         cell.born = next(_clock)
-        cell.pure = False
+        cell.pure = cell.inline = False
         cell._value = value
         storage.held.cells = [weakref.ref(cell)]
         Cell.live.add(cell)
@@ -117,7 +120,7 @@ class Cell:
 
     def overwrite(self, value: UOp) -> None:
         """A new value in the same storage, seen by every view."""
-        self.pure = False
+        self.pure = self.inline = False
         self.value = value
         _write_down(value)
         self.version += 1

@@ -154,9 +154,9 @@ class CapturedGraph:
     def _check_state(self, tensors: dict[Label, Tensor]) -> dict[Label, UOp] | None:
         """The storage of each state tensor, computed if need be; None if one is of another kind."""
         pending = [
-            t._cell
-            for t in tensors.values()
-            if not t._cell.pure and not t._cell.is_realized and t._cell.value.device is not None
+            cell
+            for cell in [t._cell for t in tensors.values()]
+            if not (cell.pure or cell.inline or cell.is_realized) and cell.value.device is not None
         ]
         for node in self._outside:
             owner = Cell.owner_of(node)

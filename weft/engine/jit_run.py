@@ -134,7 +134,7 @@ class Recording:
     def _realize_state(self) -> None:
         """What the function closes over and is on a device is computed before, like arguments."""
         pending = [f.tensor._cell for f in self.walk.found]
-        pending = [c for c in pending if not c.pure and not c.is_realized]
+        pending = [c for c in pending if not (c.pure or c.inline or c.is_realized)]
         pending = [c for c in dict.fromkeys(pending) if c.value.device is not None]
         engine.realize_apart(pending, Cell.live)
 
@@ -319,7 +319,7 @@ class Recording:
         wanted = [t._cell for t in _tensors_in([result, *[child for *_, child in changed]])]
         wanted += [tensor._cell for _, tensor in self.tensors]
         wanted += [s.cell for s in self.stand_ins.values()]
-        wanted = [cell for cell in wanted if not self._is_constant(cell)]
+        wanted = [c for c in wanted if not (self._is_constant(c) or self._stays_inline(c))]
         # state that was numbers alone goes to memory when it changes: from then on it is replayed
         wanted += self._overwritten_cells()
         engine.realize_cells(wanted, Cell.live)
@@ -372,6 +372,9 @@ class Recording:
         if cell.pure or cell.value.device is not None:
             return cell.pure
         return all(u.op not in (Ops.BIND, Ops.BUFFER) for u in cell.value.toposort())
+
+    def _stays_inline(self, cell: Cell) -> bool:
+        return cell.inline and cell in self.cells_before
 
     def cell_template(self, cell: Cell) -> Template:
         """What a new tensor is a view of: a known tensor's storage, or a new one."""

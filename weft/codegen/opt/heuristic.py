@@ -425,8 +425,11 @@ def _plan_reduction(plan: Plan, body: Body, choice: Choice, sums: int, target: T
             return
     loops = [(axis.arg.number, extent(axis)) for axis in body.own]
     if sums:
+        for axis in body.fields:
+            plan.add(OptOps.UNROLL, axis.arg.number, 0)
+        loops = [(axis.arg.number, extent(axis)) for axis in body.own if axis not in body.fields]
         number, rounds = loops[-1]
-        unroll = LATENCY // sums
+        unroll = LATENCY // (sums * volume(body.fields))
         if unroll > 1 and rounds >= 4 * unroll:
             plan.add(OptOps.UNROLL, number, unroll)
             loops[-1] = ((*number, 0), rounds // unroll)

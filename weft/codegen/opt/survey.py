@@ -42,6 +42,8 @@ ALIASED_SCATTER = 12.0  # where all lanes fall into the same lines of the first 
 ALIASING_BYTES = 4096
 FEW_APART = 4  # elements between lanes up to which they are read in rows
 FILL = 3.0  # per element that is staged in another order
+# fields of a word that are written out: the bits of a byte
+MOST_FIELDS = 8
 # a run-time size counts as this much
 USUAL_SIZE = 256
 
@@ -71,6 +73,8 @@ class Body:
     items: list[Item] = field(default_factory=list)
     is_fill: bool = False  # of fast memory, whose axes can only be split evenly
     pinned: frozenset[UOp] = frozenset()  # axes that staged values depend on: they stay loops
+    # short reduce axes by which bits are shifted in its innermost loop, see `fields`
+    fields: list[UOp] = field(default_factory=list)
 
     @property
     def is_reduction(self) -> bool:
@@ -165,7 +169,10 @@ class Nest:
         for node in self.order:
             item = self._item(node, node in fused)
             if item is not None:
-                self._body_of(item.ranges).items.append(item)
+                body = self._body_of(item.ranges)
+                body.items.append(item)
+                if node.op in (Ops.SHL, Ops.SHR) and body.is_reduction:
+                    _note_fields(body, node)
 
     def _body_of(self, ranges: frozenset[UOp]) -> Body:
         """The innermost loop an operation runs in: the first body in order that has its axes."""
@@ -206,6 +213,16 @@ class Nest:
         return Item(frozenset(steps), 1.0, stage.dtype, steps, stage)
 
 
+def _note_fields(body: Body, shift: UOp) -> None:
+    """The axes that number the fields of a word: written out, each shift is by a number, and the
+    word is read once."""
+    if body.own[-1] not in shift.ranges or not shift.src[0].ranges:
+        return
+    for axis in body.own:
+        if axis in shift.src[1].ranges and axis not in body.fields and extent(axis) <= MOST_FIELDS:
+            body.fields.append(axis)
+
+
 def stays_in_order(item: Item, axis: UOp) -> bool:
     """Whether lanes along the axis are neighbours in memory, or one element for all."""
     return item.steps is None or item.steps.get(axis, 0) in (0, 1)
@@ -232,21 +249,24 @@ def item_cost(body: Body, item: Item, choice: Choice) -> tuple[float, float]:
     Output loops stand around reduce loops, so an operation runs for every round of them, also if it
     does not depend on them; lanes save that, and so will copies in registers.
     """
+    vector = choice.vector
+    weight = item.weight
+    if vector is not None and vector in item.ranges and item.steps is not None:
+        weight = _access_weight(item, choice)
+    filled = [axis for axis in body.axes if axis in item.ranges]
+    fill = FILL * volume(filled) if item.node in choice.staged else 0.0
+    return item_rounds(body, item, choice) * weight, fill
+
+
+def item_rounds(body: Body, item: Item, choice: Choice) -> float:
+    """How often an operation runs: once in the innermost loop that it depends on."""
     depended = [i for i, axis in enumerate(body.axes) if axis in item.ranges]
     last = max(depended, default=-1)
     if body.axes is not body.own:
         last = max(last, len(body.around) - 1)
     loops = body.axes[: last + 1]
     rounds = float(volume(loops))
-    vector = choice.vector
-    if vector is not None and vector in loops:
-        rounds /= choice.lanes
-    weight = item.weight
-    if vector is not None and vector in item.ranges and item.steps is not None:
-        weight = _access_weight(item, choice)
-    filled = [axis for axis in body.axes if axis in item.ranges]
-    fill = FILL * volume(filled) if item.node in choice.staged else 0.0
-    return rounds * weight, fill
+    return rounds / choice.lanes if choice.vector in loops else rounds
 
 
 def _access_weight(item: Item, choice: Choice) -> float:

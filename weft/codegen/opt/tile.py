@@ -20,6 +20,7 @@ from weft.codegen.opt.survey import (
     body_cost,
     extent,
     item_cost,
+    item_rounds,
     stays_in_order,
     volume,
 )
@@ -62,8 +63,8 @@ class Tile:
     cost: float
 
 
-# a share of the work that does not decide how many lanes there are
-RARE = 1 / 8
+# shares of the work that do not decide how many lanes there are, and how many copies of them
+RARE, LITTLE = 1 / 8, 1 / 4
 
 
 def lanes_of(axis: UOp, items: list[Item], target: Target, exact: bool = False) -> int:
@@ -117,7 +118,7 @@ class _Search:
         for item in body.items:
             lacks = tuple([axis is not None and axis not in item.ranges for axis in self.axes])
             rounds, fill = item_cost(body, item, plain)
-            steps = volume(body.axes) / plain.lanes
+            steps = item_rounds(body, item, plain)
             rounds += steps * _misses(body, item, plain, target)
             self.costs[lacks] = self.costs.get(lacks, 0.0) + rounds
             self.jumps[lacks] = self.jumps.get(lacks, 0.0)
@@ -130,6 +131,8 @@ class _Search:
             self.most = STREAMS if self.axes[2] is None else STREAMS + 2
             self.most = max(1, min(self.most, MOST_SUMS // _written_out(body, plain)))
         self.limits = [1 if self._is_one_stream(axis, target) else self.most for axis in self.axes]
+        if plain.vector in body.around and self._saves_little():
+            self.limits[0] = 1 if body.fields else STREAMS
         self.sizes = [1 if axis is None else extent(axis) for axis in self.axes]
         self.lanes = (plain.lanes if plain.vector is not None else 1, 1, 1)
         self.aliasing = (False, self._aliases(self.axes[1]), self._aliases(self.axes[2]))
@@ -170,6 +173,8 @@ class _Search:
                 for third in _counts(more, 1, exact):
                     if first * second * third >= most or third > self.limits[2]:
                         break
+                    if first > self.limits[0]:
+                        break
                     if second > self.limits[1]:
                         break
                     counts = (first, second, third)
@@ -208,6 +213,11 @@ class _Search:
             if aliases and count > MOST_ROWS:
                 total *= 1.15
         return total + self.fixed
+
+    def _saves_little(self) -> bool:
+        """Whether almost all of the work is on what the lanes hold: copies would share the rest."""
+        shared = sum(cost for lacks, cost in self.costs.items() if lacks[0])
+        return shared < LITTLE * sum(self.costs.values())
 
     def _is_one_stream(self, axis: UOp | None, target: Target) -> bool:
         """Whether rows that adjoin in memory are read from far away, each of them once.
@@ -308,6 +318,10 @@ def _jumps(body: Body, item: Item, plain: Choice, target: Target) -> float:
     if item.steps is None or item.is_store() or item.node in plain.staged:
         return 0.0
     reach, shared = 0, 1
+    moving = [axis for axis in body.own if item.steps.get(axis, 0) != 0]
+    if moving and abs(item.steps[moving[-1]] or 0) == plain.lanes:
+        # the next row follows this one
+        return 0.0
     for axis in body.own:
         step = item.steps.get(axis, 0)
         reach = max(reach, abs(step or 0) * extent(axis) * item.dtype.itemsize)

@@ -19,12 +19,18 @@ from weft.tensor import Tensor
 
 @dataclass(frozen=True)
 class BlockFormat:
-    """How many values a block holds, in how many bytes, and what they mean."""
+    """How many values a block holds, in how many bytes, and what they mean.
+
+    `arrange` puts the bytes of each block in the order in which they are needed, where that is
+    another one; `dequantise_arranged` reads them so.
+    """
 
     name: str
     count: int
     nbytes: int
     dequantise: Callable[[Tensor], Tensor]
+    arrange: Callable[[Tensor], Tensor] | None = None
+    dequantise_arranged: Callable[[Tensor], Tensor] | None = None
 
 
 @dataclass(frozen=True)
@@ -152,12 +158,34 @@ def _q5_k(blocks: Tensor) -> Tensor:
 def _q6_k(blocks: Tensor) -> Tensor:
     count = blocks.shape[0]
     # two halves of 128 values; in each, low bits from 64 bytes and high bits from 32
-    low = _fields(blocks[:, 0:128].reshape(count, 2, 64), 4, 2).reshape(count, 2, 4, 32)
-    high = _fields(blocks[:, 128:192].reshape(count, 2, 32), 2, 4)
-    values = (low | (high << 4)).cast(dtypes.float32) - 32.0
-    scales = _signed(blocks[:, 192:208]).unsqueeze(-1)
-    scale = _half(blocks, 208).unsqueeze(-1) * scales
-    return (scale * values.reshape(count, 16, 16)).reshape(count, 256)
+    low = blocks[:, 0:128].reshape(count, 2, 2, 32)
+    high = blocks[:, 128:192].reshape(count, 2, 32)
+    return _six_bits(low, high, blocks[:, 192:208], _half(blocks, 208))
+
+
+def _six_bits(low: Tensor, high: Tensor, scales: Tensor, scale: Tensor) -> Tensor:
+    """Low bits (n, 2, 2, 32), two values a byte; high bits (n, 2, 32), four values a byte."""
+    count = low.shape[0]
+    halves = _fields(low.reshape(count, 2, 64), 4, 2).reshape(count, 2, 4, 32)
+    # the difference is between -32 and 31, as the bits of a signed byte
+    values = _signed((halves | (_fields(high, 2, 4) << 4)) - 32)
+    parts = scale.unsqueeze(-1) * _signed(scales).unsqueeze(-1)
+    return (parts * values.reshape(count, 16, 16)).reshape(count, 256)
+
+
+def _arrange_q6_k(blocks: Tensor) -> Tensor:
+    """The scales first, then the three bytes that four values are made of beside each other."""
+    count = blocks.shape[0]
+    low = blocks[:, 0:128].reshape(count, 2, 2, 32)
+    high = blocks[:, 128:192].reshape(count, 2, 1, 32)
+    bits = low.cat(high, dim=2).permute(0, 1, 3, 2).reshape(count, 192)
+    return blocks[:, 208:210].cat(blocks[:, 192:208], bits, dim=1)
+
+
+def _arranged_q6_k(blocks: Tensor) -> Tensor:
+    count = blocks.shape[0]
+    bits = blocks[:, 18:].reshape(count, 2, 32, 3).permute(0, 1, 3, 2)
+    return _six_bits(bits[:, :, :2], bits[:, :, 2], blocks[:, 2:18], _half(blocks, 0))
 
 
 # by the number that a GGUF file names them with
@@ -171,7 +199,7 @@ FORMATS: dict[int, BlockFormat | PlainFormat] = {
     8: BlockFormat("Q8_0", 32, 34, _q8_0),
     12: BlockFormat("Q4_K", 256, 144, _q4_k),
     13: BlockFormat("Q5_K", 256, 176, _q5_k),
-    14: BlockFormat("Q6_K", 256, 210, _q6_k),
+    14: BlockFormat("Q6_K", 256, 210, _q6_k, _arrange_q6_k, _arranged_q6_k),
     24: PlainFormat("I8", dtypes.int8),
     25: PlainFormat("I16", dtypes.int16),
     26: PlainFormat("I32", dtypes.int32),

@@ -14,6 +14,7 @@ from weft.dtype import dtypes
 from weft.errors import DataError
 from weft.helpers import prod, round_up
 from weft.nn.formats.dequantise import FORMATS, BlockFormat, PlainFormat
+from weft.nn.formats.relayout import laid_out
 from weft.nn.formats.source import (
     ByteSource,
     Readable,
@@ -52,8 +53,9 @@ _LEAST_TENSOR = 8 + 4 + 4 + 8
 def gguf_load(fn: Readable) -> tuple[dict[str, Any], dict[str, Tensor]]:
     r"""The values and the tensors of a GGUF file.
 
-    A quantised tensor is a lazy float32 expression over its raw blocks: over those on disk for a
-    path, over the ones in memory for a Tensor (`gguf_load(Tensor(path).to(None).realize())`).
+    A quantised tensor is a lazy float32 expression over its blocks, which stay as small as they are
+    in the file: when it is first used, they are read (from disk for a path) and put into the order
+    that products like, and that copy is kept for as long as the tensor lives.
 
     >>> import struct
     >>> name = struct.pack("<Q", 1) + b"w"
@@ -227,4 +229,6 @@ def _quantised(
     blocks = source.view(start, dtypes.uint8, (count, layout.nbytes), what)
     if count == 0:
         return Tensor.empty(*info.shape, dtype=dtypes.float32), 0
-    return layout.dequantise(computable(blocks)).reshape(info.shape), count * layout.nbytes
+    rows = prod(info.shape[:-1])
+    values = laid_out(computable(blocks), layout, rows)
+    return values.reshape(info.shape), count * layout.nbytes

@@ -1,0 +1,110 @@
+"""Quantised weights in the order of products: the same values, stored once and small."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from weft import GlobalCounters, Tensor, TinyJit, nn
+from weft.nn.formats.dequantise import FORMATS, BlockFormat
+from weft.nn.formats.relayout import laid_out
+from weft.nn.state import gguf_load
+
+BLOCKS = [f for f in FORMATS.values() if isinstance(f, BlockFormat)]
+NAMES = [f.name for f in BLOCKS]
+Q4_0 = 2
+
+
+def random_blocks(layout: BlockFormat, count: int) -> Any:
+    """Bytes whose halves are all finite: their exponents' highest bit is clear."""
+    return np.random.default_rng(layout.nbytes).integers(0, 100, (count, layout.nbytes), np.uint8)
+
+
+@pytest.mark.parametrize("rows", [16, 48, 5, 1])
+@pytest.mark.parametrize("layout", BLOCKS, ids=NAMES)
+def test_the_same_values(layout: BlockFormat, rows: int) -> None:
+    blocks = Tensor(random_blocks(layout, rows * 3)).realize()
+    expected = layout.dequantise(blocks).numpy()
+    np.testing.assert_array_equal(laid_out(blocks, layout, rows).numpy(), expected)
+
+
+@pytest.mark.parametrize("layout", BLOCKS, ids=NAMES)
+def test_products(layout: BlockFormat) -> None:
+    rows, columns = 64, 2 * layout.count
+    blocks = Tensor(random_blocks(layout, rows * 2)).realize()
+    weights = laid_out(blocks, layout, rows).reshape(rows, columns)
+    exact = layout.dequantise(blocks).numpy().reshape(rows, columns).astype(np.float64)
+    for batch in (1, 3, 20):
+        x = np.random.default_rng(1).standard_normal((batch, columns)).astype(np.float32)
+        found = (Tensor(x) @ weights.T).numpy()
+        bound = 4 * np.finfo(np.float32).eps * np.sqrt(columns) * (np.abs(x) @ np.abs(exact).T)
+        assert (np.abs(found - x @ exact.T) <= bound).all()
+    rows_found = weights[Tensor([3, 63, 3])].numpy()
+    np.testing.assert_array_equal(rows_found, exact[[3, 63, 3]].astype(np.float32))
+
+
+def written(path: Path, rows: int, columns: int) -> Any:
+    """A file with one matrix in Q4_0, and its values."""
+    layout = FORMATS[Q4_0]
+    assert isinstance(layout, BlockFormat)
+    blocks = random_blocks(layout, rows * columns // 32)
+    name = struct.pack("<Q", 1) + b"w"
+    header = b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + name
+    header += struct.pack("<IQQIQ", 2, columns, rows, Q4_0, 0)
+    header += b"\0" * (-len(header) % 32)
+    path.write_bytes(header + blocks.tobytes())
+    return layout.dequantise(Tensor(blocks)).numpy().reshape(rows, columns)
+
+
+def test_they_are_put_in_order_once(tmp_path: Path) -> None:
+    expected = written(tmp_path / "x.gguf", 256, 1024)
+    weights = gguf_load(tmp_path / "x.gguf")[1]["w"]
+    x = Tensor.ones(1, 1024).contiguous().realize()
+    kernels = []
+    for _ in range(3):
+        GlobalCounters.reset()
+        found = (x @ weights.T).numpy()
+        kernels.append(GlobalCounters.kernel_count)
+        np.testing.assert_allclose(found[0], expected.sum(1), rtol=1e-3, atol=1.0)
+    # reading, the order, and the product; then the product alone
+    assert kernels == [3, 1, 1]
+
+
+def test_a_jitted_model_keeps_them_small(tmp_path: Path) -> None:
+    expected = written(tmp_path / "x.gguf", 512, 1024)
+    layer = nn.Linear(1024, 512, bias=False)
+    layer.weight = gguf_load(tmp_path / "x.gguf")[1]["w"]
+    step = TinyJit(lambda x: layer(x).realize())
+    inputs = [
+        np.random.default_rng(i).standard_normal((1, 1024)).astype(np.float32) for i in (0, 1)
+    ]
+    tensors = [Tensor(x).realize() for x in inputs]
+    for _ in range(4):
+        for x, tensor in zip(inputs, tensors, strict=True):
+            np.testing.assert_allclose(step(tensor).numpy(), x @ expected.T, rtol=1e-3, atol=1.0)
+    assert not layer.weight._cell.is_realized
+    assert len(step.captured) == 1
+    # the blocks that stand in memory, and not four bytes a weight
+    reads = [node.arg.size * node.dtype.itemsize for node in step.captured._outside]
+    assert sum(reads) == 512 * 1024 // 32 * 18
+
+
+def test_other_weights_in_a_jitted_model(tmp_path: Path) -> None:
+    """What is assigned to it is memory again, and a replay sees it."""
+    expected = written(tmp_path / "x.gguf", 16, 64)
+    layer = nn.Linear(64, 16, bias=False)
+    layer.weight = gguf_load(tmp_path / "x.gguf")[1]["w"]
+    step = TinyJit(lambda x: layer(x).realize())
+    x = Tensor.ones(1, 64).contiguous().realize()
+    for _ in range(4):
+        np.testing.assert_allclose(step(x).numpy()[0], expected.sum(1), rtol=1e-4, atol=1e-2)
+    layer.weight.assign(Tensor.full((16, 64), 2.0))
+    for _ in range(4):
+        assert step(x).tolist() == [[128.0] * 16]
+    layer.weight = Tensor.full((16, 64), 3.0).contiguous()
+    for _ in range(4):
+        assert step(x).tolist() == [[192.0] * 16]
