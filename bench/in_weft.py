@@ -37,11 +37,6 @@ def load(name: str) -> Any:
     return module
 
 
-def synchronize(module: Any) -> None:
-    """Wait until the device is done."""
-    module.Device[module.Device.DEFAULT].synchronize()
-
-
 def tensor(module: Any, array: Array, dtype: str = "float32") -> Any:
     """An array in memory; floats in the dtype of the case, of which halves may come as bits."""
     made = module.Tensor(array)
@@ -419,10 +414,11 @@ def prepare(name: str, case: Case) -> Prepared:
         return realize(function(*values))
 
     called = run if case.kind == "eager_op" else module.TinyJit(run)
+    device = module.Device[module.Device.DEFAULT]
 
     def step() -> Any:
         result = called(*arguments)
-        synchronize(module)
+        device.synchronize()
         return result
 
     def facts() -> dict[str, Any]:

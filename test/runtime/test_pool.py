@@ -124,7 +124,7 @@ def test_run_table(any_pool, count):
         (count.address, ctypes.addressof(args[0]), 100),
     ]
     table = (ctypes.c_int64 * 9)(*[word for row in rows for word in row])
-    any_pool.run_table(ctypes.addressof(table), 3)
+    any_pool.run_table(ctypes.addressof(table), 3, llvm.usable_cores())
     np.testing.assert_array_equal(first, 2 * (np.arange(100) + 1))
     assert second[0] == 1
 

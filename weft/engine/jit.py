@@ -27,7 +27,7 @@ from weft.engine.jit_again import Again
 from weft.engine.jit_arguments import Arguments, Contents, Signature
 from weft.engine.jit_check import Outcome, Snapshot
 from weft.engine.jit_graph import MISS, CapturedGraph
-from weft.engine.jit_names import Chain, find_names
+from weft.engine.jit_names import Chain, find_names, values_of
 from weft.engine.jit_notes import Mismatch, Run, merge_runs
 from weft.engine.jit_numbers import NumberBook
 from weft.engine.jit_objects import PLAIN, mark_opaque, set_child
@@ -262,7 +262,7 @@ class TinyJit:
             again = self._again
             if again is not None and again.knobs is knobs and not kwargs:
                 memory = again.memory(args)
-                if memory is not None and (not self._chains or self._has_names_of(again)):
+                if memory is not None and again.values.are_those_of(values_of(again.chains)):
                     return again.graph.replay_over(memory)
             self._knobs_key = knobs.key
             call = self._take_apart(args, kwargs)
@@ -290,20 +290,15 @@ class TinyJit:
         if call.arguments.values is not args or knobs.is_stepwise:
             return
         if Again.fits(graph, call.arguments):
-            self._again = Again(graph, knobs, call.values, call.arguments)
-
-    def _has_names_of(self, again: Again) -> bool:
-        """Whether the names in the function mean what they meant then."""
-        if self._values is not again.values or self._chains is None:
-            return False
-        return again.values.are_those_of([chain.value() for chain in self._chains])
+            assert self._chains is not None
+            self._again = Again(graph, knobs, self._chains, call.values, call.arguments)
 
     def _take_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
         arguments = Arguments(self._signature.order(args, kwargs), self._use_windows)
         chains = self._chains
         if chains is None:
             chains = self._chains = find_names(self.function, _inside)
-        roots = [chain.value() for chain in chains]
+        roots = values_of(chains)
         values = self._values
         if values is None or not values.are_those_of(roots):
             values = self._values = Values(chains, roots)

@@ -10,11 +10,13 @@ memory as well: every object that a call looks at then takes as long as hundreds
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from weft.device import Buffer, Device
 from weft.engine.jit_arguments import Arguments
 from weft.engine.jit_graph import CapturedGraph
+from weft.engine.jit_names import Chain
 from weft.engine.jit_values import Values
 from weft.tensor import Tensor
 from weft.uop.opset import Ops
@@ -27,13 +29,20 @@ class Again:
     for graphs that read nothing else and write new memory alone.
     """
 
-    __slots__ = ("_kinds", "_place", "graph", "knobs", "values")
+    __slots__ = ("_kinds", "_place", "chains", "graph", "knobs", "values")
 
     def __init__(
-        self, graph: CapturedGraph, knobs: Any, values: Values, arguments: Arguments
+        self,
+        graph: CapturedGraph,
+        knobs: Any,
+        chains: Sequence[Chain],
+        values: Values,
+        arguments: Arguments,
     ) -> None:
         self.graph = graph
         self.knobs = knobs
+        # names in the function, and what they meant
+        self.chains = chains
         self.values = values
         self._place = Device.DEFAULT
         self._kinds = [

@@ -16,7 +16,7 @@ import dis
 import functools
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -82,28 +82,29 @@ class Chain:
                 return container, key, MISSING
         return container, key, value
 
-    def value(self) -> Any:
-        """What is there now, asked at every call."""
-        root = self.root
-        if self.name is not None:
-            value = root.get(self.name, MISSING)
-        elif type(root) is types.CellType:
-            try:
-                value = root.cell_contents
-            except ValueError:
-                return MISSING
-        else:
-            value = root
-        for attribute in self.attributes:
-            try:
-                value = getattr(value, attribute)
-            except AttributeError:
-                return MISSING
-        return value
-
     def then(self, attribute: str) -> Chain:
         """The chain of an attribute of this."""
         return Chain(self.root, self.root_id, self.name, (*self.attributes, attribute))
+
+
+def values_of(chains: Iterable[Chain]) -> list[Any]:
+    """What is in each of these places now; asked at every call."""
+    found = []
+    for chain in chains:
+        root = chain.root
+        value = root
+        try:
+            if chain.name is not None:
+                value = root.get(chain.name, MISSING)
+            elif type(root) is types.CellType:
+                value = root.cell_contents
+            for attribute in chain.attributes:
+                value = getattr(value, attribute)
+        except (AttributeError, ValueError):
+            # a cell that is empty, too
+            value = MISSING
+        found.append(value)
+    return found
 
 
 def object_chain(value: Any) -> Chain:

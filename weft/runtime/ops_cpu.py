@@ -21,7 +21,7 @@ from weft.device import Buffer
 from weft.errors import ArgumentError
 from weft.renderer.base import Target
 from weft.renderer.llvmir import LLVMRenderer
-from weft.runtime.llvm import CPUFacts, LoadedCode, compile_own, load, target
+from weft.runtime.llvm import CPUFacts, LoadedCode, compile_own, load, target, usable_cores
 from weft.runtime.llvm_parallel import ParallelLLVMCompiler
 from weft.runtime.memory import HostAllocator
 from weft.runtime.pool import KernelFunction, pool
@@ -138,13 +138,15 @@ class CPUGraph:
         self._fills[: len(fills)] = fills
         self._table = (ctypes.c_int64 * len(table))(*table)
         self._rows = len(self._launches) + 1
+        # a graph belongs to code that was made for so many
+        self._threads = usable_cores()
 
     def replay(self, words: Sequence[int]) -> None:
         """Runs all launches in order, with these words."""
         if not self._rows:
             self._build()
         self._words[:] = list(words)
-        pool.run_table(ctypes.addressof(self._table), self._rows)
+        pool.run_table(ctypes.addressof(self._table), self._rows, self._threads)
 
 
 def describe_target(facts: CPUFacts) -> Target:

@@ -410,9 +410,8 @@ class NativePool:
             self._start(threads)
         self._run(self._state, function, args, size, threads)
 
-    def run_table(self, table: int, count: int) -> None:
+    def run_table(self, table: int, count: int, threads: int) -> None:
         """Runs `count` rows of three 64-bit words (function, args, size), one after the other."""
-        threads = usable_cores()
         if threads > self._ready:
             self._start(threads)
         self._run_table(self._state, table, count, threads)
@@ -558,7 +557,7 @@ class PythonPool:
         finally:
             self._busy.release()
 
-    def run_table(self, table: int, count: int) -> None:
+    def run_table(self, table: int, count: int, threads: int) -> None:
         """Runs `count` rows of three 64-bit words (function, args, size), one after the other."""
         rows = (ctypes.c_int64 * (3 * count)).from_address(table)
         for index in range(count):
