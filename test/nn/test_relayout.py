@@ -108,3 +108,15 @@ def test_other_weights_in_a_jitted_model(tmp_path: Path) -> None:
     layer.weight = Tensor.full((16, 64), 3.0).contiguous()
     for _ in range(4):
         assert step(x).tolist() == [[192.0] * 16]
+
+
+@pytest.mark.parametrize("layout", BLOCKS, ids=NAMES)
+def test_a_few_rows_are_one_kernel(layout: BlockFormat) -> None:
+    """The tile of a product with up to 16 rows unpacks the weights by itself."""
+    blocks = Tensor(random_blocks(layout, 128 * 4)).realize()
+    weights = laid_out(blocks, layout, 128).reshape(128, -1)
+    weights[0, 0].item()
+    for rows in (1, 4, 16):
+        x = Tensor.empty(rows, weights.shape[1])
+        assert len((x @ weights.T).schedule()) == 1
+        assert len((x @ weights.T + 1).relu().schedule()) == 1

@@ -26,7 +26,7 @@ no more memory,
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from weft.dtype import dtypes
@@ -51,6 +51,9 @@ PARALLEL_ROWS = 16
 REPEAT_SAME_KERNEL = 64
 # ... or in another kernel
 REPEAT_OTHER_KERNEL = 12
+# rows that a tile of a product has at once; and how much larger than what it is made of a value is
+# that is then unpacked in the tile
+UNPACKED_USES, UNPACKED_SHARE = 16, 2
 # uses in one kernel, each written down: of all of a value, and of a part of it each
 MOST_USES, MOST_PARTS = 4, 16
 # reads of an element by a reduction with reuse from which on it is padded in memory
@@ -233,7 +236,7 @@ class Decider:
                 self._ask(source, demand if source.shape else self._derived(demand, (), None))
 
     def _derived(self, demand: Demand, index: Index, valid: UOp | None) -> Demand:
-        return Demand(demand.draft, index, valid, demand.loops, demand.inside)
+        return replace(demand, index=index, valid=valid)
 
     def _pass_on_cat(self, node: UOp, demand: Demand) -> None:
         if is_choice(node, demand.index, self.plan.choices):
@@ -289,7 +292,9 @@ class Decider:
     def _decide(self, node: UOp) -> None:
         unique: dict[tuple[Any, ...], Demand] = {d.key: d for d in self.demands[node]}
         demands = list(unique.values())
-        if self._may_inline(node, demands):
+        if self._is_unpacked(node, demands):
+            self._inline(node, [replace(demand, unpacked=True) for demand in demands])
+        elif self._may_inline(node, demands):
             self._inline(node, demands)
         else:
             self._store(node)
@@ -316,6 +321,25 @@ class Decider:
         if node in self.survey.padded and self._is_read_apart(node, demands):
             return False
         return self._may_repeat(node, demands)
+
+    def _is_unpacked(self, node: UOp, demands: list[Demand]) -> bool:
+        """Whether a product computes its operand out of less memory than that would take.
+
+        With so few rows on the other side one tile has all of them, and computes it once.
+        """
+        if len(demands) != 1 or not demands[0].inside or node.op not in GroupOp.Elementwise:
+            return False
+        demand, survey = demands[0], self.survey
+        if demand.draft.device != self._device_of(node) or demand.draft.count >= OP_BUDGET:
+            return False
+        if demand.unpacked:
+            return True
+        elements = survey.elements[node]
+        repeats = self._evaluations(node, demand) // max(1, elements)
+        own = elements * node.dtype.itemsize
+        if survey.own_cost(node) == 0 or survey.reduces[node]:
+            return False
+        return repeats <= UNPACKED_USES and UNPACKED_SHARE * survey.read_bytes[node] <= own
 
     def _is_worth_padding(self, node: UOp, demands: list[Demand]) -> bool:
         """Whether reductions with reuse read every element so often that zeros in memory cost less

@@ -84,6 +84,7 @@ class Demand:
     valid: UOp | None
     loops: frozenset[UOp]  # the ranges open where the value is used
     inside: bool = False  # of a reduction with reuse
+    unpacked: bool = False  # for a value that is larger than all it is made of
 
     @property
     def key(self) -> tuple[Any, ...]:

@@ -156,6 +156,8 @@ class _Search:
             self.panels += packed
         heavy = [item for item in body.items if item.steps is None and item.weight > 1]
         self.passing = min(4, sum(_meets(item, plain.vector) for item in heavy))
+        # what is written out has sums of its own
+        self.fields = volume(body.fields) if plain.vector in body.around else 1
         self.weight = max(body.weight(), 1.0)
         if plain.vector is not None and plain.vector in body.own:
             # the lanes are added up at the end, once per output
@@ -190,7 +192,7 @@ class _Search:
 
     def fits(self, counts: tuple[int, int, int]) -> bool:
         """Accumulators, the operand that several of them use, one that passes by: in registers."""
-        accumulators = counts[0] * counts[1] * counts[2] * len(self.body.closers)
+        accumulators = counts[0] * counts[1] * counts[2] * len(self.body.closers) * self.fields
         staying = min((_product(counts, meets) for meets in self.loads), default=0)
         if self.panels * counts[0] > SCRATCH_BYTES:
             return False
