@@ -71,6 +71,8 @@ TURN_READ, TURN_WRITE = 128, 16
 # elements of a row from which on it is kept: vectors of some lanes fill it
 LEAST_ROW = 8
 COSTLY_OPS = frozenset(op for op, weight in WEIGHTS.items() if weight >= 8)
+# instructions of a body that only adds up what it reads; and what memory gives at a time
+STREAMED, LINE_BYTES = 2, 64
 # of a store body: the heavier, the fewer copies
 LIGHT, HEAVY = 24, 80
 
@@ -435,10 +437,16 @@ def _plan_reduction(plan: Plan, body: Body, choice: Choice, sums: int, target: T
             loops[-1] = ((*number, 0), rounds // unroll)
     elif choice.vector is not None:
         axis, lanes = choice.vector, choice.lanes
+        is_stream = outer_copies == 1 and _is_stream(body, choice, target)
+        if is_stream:
+            # memory feeds two loads of half a line better than one of a whole line
+            lanes //= 2
         place = body.own.index(axis)
         plan.add(OptOps.VECTOR, axis.arg.number, lanes)
         loops[place] = ((*axis.arg.number, 0), extent(axis) // lanes)
-        unroll = _unroll_count(body, choice, loops[place][1], outer_copies, target)
+        unroll = LATENCY
+        if not is_stream:
+            unroll = _unroll_count(body, choice, loops[place][1], outer_copies, target)
         if unroll > 1:
             number, rounds = loops[place]
             plan.add(OptOps.UNROLL, number, unroll)
@@ -493,6 +501,13 @@ def _unroll_count(
     while wanted > 1 and (wanted > rounds or wanted * outer_copies * len(body.closers) > MOST_SUMS):
         wanted //= 2
     return max(wanted, 1)
+
+
+def _is_stream(body: Body, choice: Choice, target: Target) -> bool:
+    """Whether it is little more than reading lines one after another, from behind the caches."""
+    if body.weight() > STREAMED or choice.lanes * body.closers[0].dtype.itemsize < LINE_BYTES:
+        return False
+    return extent(body.own[-1]) >= LATENCY * choice.lanes and _reads_far(body, choice, target)
 
 
 def _reads_far(body: Body, choice: Choice, target: Target) -> bool:
