@@ -10,6 +10,7 @@ apart; never a mask in the hot body.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 from weft.codegen.opt.axes import (
@@ -28,13 +29,14 @@ from weft.codegen.opt.axes import (
 )
 from weft.codegen.opt.keep import keep
 from weft.codegen.opt.opt import Opt, OptError, OptOps
+from weft.codegen.opt.outline import Outline
 from weft.codegen.opt.stage import stage
 from weft.codegen.opt.strides import Strides
 from weft.codegen.opt.sweep import sweep
-from weft.dtype import DType
+from weft.dtype import DType, dtypes
 from weft.renderer.base import Target
 from weft.uop.args import AxisType, KernelInfo
-from weft.uop.node import UOp
+from weft.uop.node import CLOSES, UOp
 from weft.uop.opset import OPSET, GroupOp, Ops
 
 
@@ -48,43 +50,56 @@ def split(ast: UOp, axis: UOp, size: int, inner: AxisType, outer: AxisType | Non
     run-time size always with a rest: n // 4 tiles and n % 4 items
     reduction     REDUCE(x[r], r: 10) by 4 -> REDUCE(x[o*4 + i], o, i) + REDUCE(x[8 + t], t: 2)
     """
-    if axis.arg.kind is AxisType.VECTOR:
-        raise OptError(f"axis {axis.arg.number} is the lanes of a vector, which stay together")
     outer = axis.arg.kind if outer is None else outer
-    closer = closers_of(ast, axis)[0].op
-    if axis.src[0].op is not Ops.CONST:
-        if closer is Ops.STAGE or axis.arg.kind not in LOOP_KINDS or size < 2:
-            size_of(axis)  # refuses
-        peel = _peel_reduces if closer is Ops.REDUCE else _peel_stores
-        return peel(ast, axis, size, inner, outer)
-    total = size_of(axis)
-    if not 1 <= size <= total:
-        raise OptError(f"axis {axis.arg.number} of size {total} cannot be split by {size}")
-    if closer is Ops.STAGE and any([_is_tiles(stage, axis) for stage in closers_of(ast, axis)]):
-        raise OptError(f"axis {axis.arg.number} counts tiles of a row that does not divide")
-    if total % size == 0:
+    closers = closers_of(ast, axis)
+    if _has_whole_tiles(axis, size, closers):
         return _split_whole(ast, axis, size, inner, outer)
-    if closer is Ops.REDUCE:
+    if closers[0].op is Ops.REDUCE:
         return _peel_reduces(ast, axis, size, inner, outer)
-    if closer is Ops.STAGE:
+    if closers[0].op is Ops.STAGE:
         return _split_row(ast, axis, size, inner, outer)
-    if _reads_what_it_writes(ast):
+    if axis.src[0].op is not Ops.CONST or _reads_what_it_writes(ast):
         return _peel_stores(ast, axis, size, inner, outer)
     return _split_whole(ast, axis, size, inner, outer)
 
 
+def _has_whole_tiles(axis: UOp, size: int, closers: list[UOp]) -> bool:
+    """Whether `size` divides an axis that these end; OptError if it cannot be split by it."""
+    if axis.arg.kind is AxisType.VECTOR:
+        raise OptError(f"axis {axis.arg.number} is the lanes of a vector, which stay together")
+    is_staged = closers[0].op is Ops.STAGE
+    if axis.src[0].op is not Ops.CONST:
+        if is_staged or axis.arg.kind not in LOOP_KINDS or size < 2:
+            size_of(axis)  # refuses
+        return False
+    total = size_of(axis)
+    if not 1 <= size <= total:
+        raise OptError(f"axis {axis.arg.number} of size {total} cannot be split by {size}")
+    if is_staged and any([_is_tiles(stage, axis) for stage in closers]):
+        raise OptError(f"axis {axis.arg.number} counts tiles of a row that does not divide")
+    return total % size == 0
+
+
 def _split_whole(ast: UOp, axis: UOp, size: int, inner: AxisType, outer: AxisType) -> UOp:
     """Every tile full; the last one overlaps its neighbour if it must."""
+    value, pieces = _tiles_of(axis, size, inner, outer)
+    return replace_axes(ast, {axis: value}, {axis: pieces})
+
+
+def _tiles_of(
+    axis: UOp, size: int, inner: AxisType, outer: AxisType
+) -> tuple[UOp, tuple[UOp, ...]]:
+    """What stands for an axis in full tiles, and the pieces that end where it did."""
     total = size_of(axis)
     rest = piece(axis, 1, index_const(size), inner)
     if size == total:
         # the outer piece would be 0 for ever
-        return replace_axes(ast, {axis: rest}, {axis: (rest,)})
+        return rest, (rest,)
     tiles = piece(axis, 0, index_const(-(-total // size)), outer)
     start = tiles * size
     if total % size:
         start = start.minimum(index_const(total - size))
-    return replace_axes(ast, {axis: start + rest}, {axis: (tiles, rest)})
+    return start + rest, (tiles, rest)
 
 
 def _split_row(ast: UOp, axis: UOp, size: int, inner: AxisType, outer: AxisType) -> UOp:
@@ -165,16 +180,12 @@ def _wanted_size(axis: UOp, size: int | None) -> int:
 
 def upcast(ast: UOp, axis: UOp, size: int | None = None) -> UOp:
     """Part of an output axis in registers: STORE(p[r], r) -> STORE(p[o*4 + i], o, i UPCAST)."""
-    if is_reduced(ast, axis):
-        raise OptError(f"axis {axis.arg.number} is reduced: unroll it, only outputs are upcast")
-    return split(ast, axis, _wanted_size(axis, size), AxisType.UPCAST)
+    return _cut(ast, axis, size, AxisType.UPCAST)
 
 
 def unroll(ast: UOp, axis: UOp, size: int | None = None) -> UOp:
     """Part of a reduce axis, an accumulator for each: REDUCE(x, r) -> REDUCE(x, o, i UNROLL)."""
-    if not is_reduced(ast, axis):
-        raise OptError(f"axis {axis.arg.number} is an output: upcast it, only reductions unroll")
-    return split(ast, axis, _wanted_size(axis, size), AxisType.UNROLL)
+    return _cut(ast, axis, size, AxisType.UNROLL)
 
 
 def vectorize(ast: UOp, axis: UOp, lanes: int | None = None) -> UOp:
@@ -182,17 +193,42 @@ def vectorize(ast: UOp, axis: UOp, lanes: int | None = None) -> UOp:
 
     Refused if some value would depend on two VECTOR axes.
     """
-    for node in ast.toposort():
-        if node.op is Ops.STAGE and axis in node.ranges:
-            raise OptError(f"axis {axis.arg.number} is one that a staged value is placed inside of")
-        if axis in node.ranges or (node.op is Ops.REDUCE and axis in closed_axes(node)):
-            others = (*node.ranges, *(closed_axes(node) if node.op is Ops.REDUCE else ()))
-            if any([other.arg.kind is AxisType.VECTOR for other in others]):
-                raise OptError(
-                    f"axis {axis.arg.number} meets another VECTOR axis in one expression, "
-                    "which may have one"
-                )
-    return split(ast, axis, _wanted_size(axis, lanes), AxisType.VECTOR)
+    return _cut(ast, axis, lanes, AxisType.VECTOR)
+
+
+def _cut(ast: UOp, axis: UOp, size: int | None, kind: AxisType) -> UOp:
+    outline = Outline(ast)
+    if _cut_outline(outline, axis, size, kind):
+        return outline.kernel()
+    return split(ast, axis, _wanted_size(axis, size), kind)
+
+
+def _cut_outline(outline: Outline, axis: UOp, size: int | None, kind: AxisType) -> bool:
+    """Cut an axis into whole tiles; False if they are not, OptError if it may not run that way."""
+    _check_kind(outline, axis, kind)
+    wanted = _wanted_size(axis, size)
+    if not _has_whole_tiles(axis, wanted, outline.closers(axis)):
+        return False
+    outline.cut(axis, *_tiles_of(axis, wanted, kind, axis.arg.kind))
+    return True
+
+
+def _check_kind(outline: Outline, axis: UOp, kind: AxisType) -> None:
+    """OptError if no part of the axis may be copies or lanes, whichever is asked for."""
+    number = axis.arg.number
+    if kind is AxisType.VECTOR:
+        if outline.has_stage_inside(axis):
+            raise OptError(f"axis {number} is one that a staged value is placed inside of")
+        if outline.meets_lanes(axis):
+            raise OptError(
+                f"axis {number} meets another VECTOR axis in one expression, which may have one"
+            )
+        return
+    is_reduced = outline.closers(axis)[0].op is Ops.REDUCE
+    if is_reduced and kind is AxisType.UPCAST:
+        raise OptError(f"axis {number} is reduced: unroll it, only outputs are upcast")
+    if not is_reduced and kind is AxisType.UNROLL:
+        raise OptError(f"axis {number} is an output: upcast it, only reductions unroll")
 
 
 # ------------------------------------------------------------ order and number of loops
@@ -212,22 +248,31 @@ def swap(ast: UOp, axis: UOp, other: UOp) -> UOp:
     return ast.with_src(tuple(stores))
 
 
-def can_merge(ast: UOp, axis: UOp, other: UOp, strides: Strides | None = None) -> bool:
+def uses_of_axes(ast: UOp) -> list[UOp]:
+    """All nodes that say how axes are used: who ends them, addresses, values made of indices."""
+    return [
+        node
+        for node in ast.toposort()
+        if node.op in CLOSES
+        or node.op is Ops.INDEX
+        or (
+            node.op in GroupOp.Elementwise
+            and not _is_index_arithmetic(node)
+            and any([_is_index_arithmetic(s) for s in node.src])
+        )
+    ]
+
+
+def can_merge(uses: list[UOp], axis: UOp, other: UOp, strides: Strides | None = None) -> bool:
     """Whether both axes only ever appear as axis*size(other) + other, times something."""
     if axis.src[0].op is not Ops.CONST or other.src[0].op is not Ops.CONST:
+        return False
+    if not all([_end_together(node, axis, other) for node in uses if node.op in CLOSES]):
         return False
     strides = Strides() if strides is None else strides
     size = size_of(other)
     both = {axis, other}
-    for node in ast.toposort():
-        if node.op in (Ops.STORE, Ops.REDUCE, Ops.STAGE):
-            ended = closed_axes(node)
-            if axis in ended or other in ended:
-                places = [i for i, a in enumerate(ended) if a in both]
-                if len(places) != 2 or ended[places[0]] is not axis or node.op is Ops.STAGE:
-                    return False
-                if places[1] != places[0] + 1:
-                    return False
+    for node in uses:
         if node.op is Ops.INDEX:
             steps = strides.of(node.src[1])
             first, second = steps.get(axis, 0), steps.get(other, 0)
@@ -235,22 +280,31 @@ def can_merge(ast: UOp, axis: UOp, other: UOp, strides: Strides | None = None) -
                 return False
             if len(node.src) > 2 and not both.isdisjoint(node.src[2].ranges):
                 return False
-        elif node.op in GroupOp.Elementwise and not _is_index_arithmetic(node):
-            if not both.isdisjoint(node.src) or any(
-                [_is_index_arithmetic(s) and not both.isdisjoint(s.ranges) for s in node.src]
-            ):
-                return False
+        elif node.op not in CLOSES and any(
+            [_is_index_arithmetic(s) and not both.isdisjoint(s.ranges) for s in node.src]
+        ):
+            return False
     return True
 
 
+def _end_together(closer: UOp, axis: UOp, other: UOp) -> bool:
+    """Whether it ends neither axis, or both, one right after the other, and fills no memory."""
+    ended = closed_axes(closer)
+    if axis not in ended and other not in ended:
+        return True
+    if closer.op is Ops.STAGE or axis not in ended:
+        return False
+    place = ended.index(axis)
+    return other in ended and ended.index(other) == place + 1
+
+
 def _is_index_arithmetic(node: UOp) -> bool:
-    scalar = node.dtype.scalar()
-    return scalar.name == "weakint"
+    return node.dtype.scalar() is dtypes.weakint
 
 
 def merge(ast: UOp, axis: UOp, other: UOp) -> UOp:
     """Neighbours used only as i*J + j become one: STORE(p[i*J + j], i, j) -> STORE(p[m], m)."""
-    if not can_merge(ast, axis, other):
+    if not can_merge(uses_of_axes(ast), axis, other):
         raise OptError(
             f"axes {axis.arg.number} and {other.arg.number} are not used as one axis everywhere"
         )
@@ -400,9 +454,13 @@ def identity(op: Ops, dtype: DType) -> UOp:
 def apply_opt(ast: UOp, opt: Opt, target: Target | None = None) -> UOp:
     """The kernel after one action; OptError if it is refused."""
     target = Target() if target is None else target
-    new = _act(ast, opt, target)
+    return _with_applied(_act(ast, opt, target), ast, [opt])
+
+
+def _with_applied(new: UOp, ast: UOp, opts: list[Opt]) -> UOp:
+    """What a kernel became by some actions, with all that made it."""
     info = ast.arg if isinstance(ast.arg, KernelInfo) else KernelInfo()
-    return new.replace(arg=replace(info, applied=(*info.applied, opt)))
+    return new.replace(arg=replace(info, applied=(*info.applied, *opts)))
 
 
 def _act(ast: UOp, opt: Opt, target: Target) -> UOp:
@@ -448,6 +506,42 @@ def _act(ast: UOp, opt: Opt, target: Target) -> UOp:
     if opt.op is OptOps.LOCAL:
         return local(ast, axis, opt.arg, target)
     return group(ast, axis, opt.arg, target)
+
+
+# the actions that make a part of an axis run in another way
+_KINDS = {
+    OptOps.UPCAST: AxisType.UPCAST,
+    OptOps.UNROLL: AxisType.UNROLL,
+    OptOps.VECTOR: AxisType.VECTOR,
+}
+
+
+def apply_legal(ast: UOp, opts: list[Opt], target: Target) -> UOp:
+    """The kernel after those of the actions that are legal.
+
+    The same as `apply_opt` with one after the other, but cuts in a row are written into the kernel
+    together: each would be a walk over all of it.
+    """
+    outline = Outline(ast)
+    waiting: list[Opt] = []
+    for opt in opts:
+        with suppress(OptError):
+            if _is_cut(outline, opt):
+                waiting.append(opt)
+                continue
+            ast = _with_applied(outline.kernel(), ast, waiting)
+            outline, waiting = Outline(ast), []
+            ast = apply_opt(ast, opt, target)
+            outline = Outline(ast)
+    return _with_applied(outline.kernel(), ast, waiting)
+
+
+def _is_cut(outline: Outline, opt: Opt) -> bool:
+    """Whether the action is a cut into whole tiles, which the outline then has."""
+    kind, axis = _KINDS.get(opt.op), outline.find(opt.axis)
+    if kind is None or axis is None or isinstance(opt.arg, tuple):
+        return False
+    return _cut_outline(outline, axis, opt.arg, kind)
 
 
 def _as_tuple(arg: int | tuple[int | tuple[int, ...], ...]) -> tuple[int | tuple[int, ...], ...]:

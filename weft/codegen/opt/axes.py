@@ -111,14 +111,19 @@ def fresh_axes(ast: UOp, axes: Iterable[UOp]) -> dict[UOp, UOp]:
 
 
 def replace_axes(
-    root: UOp, values: Mapping[UOp, UOp], pieces: Mapping[UOp, tuple[UOp, ...]]
+    root: UOp,
+    values: Mapping[UOp, UOp],
+    pieces: Mapping[UOp, tuple[UOp, ...]],
+    order: Iterable[UOp] | None = None,
 ) -> UOp:
     """Axes in `values` become these expressions, and where they end, `pieces` end instead.
 
     STORE(p[r], x[r], r) with r -> o*4 + i and pieces (o, i) -> STORE(p[o*4 + i], x[o*4 + i], o, i)
+
+    `order`: all nodes of the root, sources first, from whoever has them already.
     """
     done: dict[UOp, UOp] = dict(values)
-    for node in root.toposort():
+    for node in root.toposort() if order is None else order:
         if node in done:
             continue
         src = tuple([done[s] for s in node.src])

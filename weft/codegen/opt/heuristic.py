@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from weft.codegen.opt.actions import apply_opt, can_merge
+from weft.codegen.opt.actions import apply_legal, apply_opt, can_merge, uses_of_axes
 from weft.codegen.opt.axes import closed_axes, size_of
 from weft.codegen.opt.choices import MOST_CHOICES, choice_opts
 from weft.codegen.opt.chosen import chosen_kernel
@@ -103,8 +103,7 @@ def optimise(ast: UOp, target: Target) -> UOp:
         # each by itself: the time must not grow with the square of their number
         nest = ast.replace(src=tuple(part), arg=replace(ast.arg, applied=()))
         nest = merge_axes(nest)
-        for opt in choice_opts(nest):
-            nest = _try(nest, opt, target)
+        nest = apply_legal(nest, choice_opts(nest), target)
         nest = keep_rows(nest, target)
         nest = _optimise_nest(nest, target, threads)
         stores.extend(nest.src)
@@ -149,13 +148,14 @@ def merge_axes(ast: UOp) -> UOp:
     """Every two neighbouring axes that are always used as one, made one."""
     strides = Strides()
     while True:
-        closers = [u for u in ast.toposort() if u.op in (Ops.STORE, Ops.REDUCE)]
+        uses = uses_of_axes(ast)
+        closers = [u for u in uses if u.op in (Ops.STORE, Ops.REDUCE)]
         pair = next(
             (
                 (a, b)
                 for closer in closers
                 for a, b in zip(closed_axes(closer), closed_axes(closer)[1:], strict=False)
-                if can_merge(ast, a, b, strides)
+                if can_merge(uses, a, b, strides)
             ),
             None,
         )
@@ -189,12 +189,13 @@ def _try(ast: UOp, opt: Opt, target: Target) -> UOp:
 
 def _optimise_nest(ast: UOp, target: Target, threads: bool) -> UOp:
     work = 0.0
+    opts: list[Opt] = []
     for nest in nests_of(list(ast.src), target.vector_bytes // 4):
         tiles = choose_tiles(nest, target)
         work += nest.rounds * sum(tile.cost for tile in tiles.values())
-        opts = sweep_opts(nest, tiles, target) or turn_opts(nest, target)
-        for opt in opts or tile_opts(nest, tiles, target):
-            ast = _try(ast, opt, target)
+        moved = sweep_opts(nest, tiles, target) or turn_opts(nest, target)
+        opts += moved or tile_opts(nest, tiles, target)
+    ast = apply_legal(ast, opts, target)
     return share_outputs(ast, target) if threads and work >= PARALLEL_WORK else ast
 
 

@@ -1,0 +1,103 @@
+"""Outline: the axes of a kernel, who ends each and which of them meet, from one walk over it.
+
+In: a kernel AST, and axes of it that are to be cut into pieces. Out: answers as if that was done,
+and the kernel with all of them cut at once. Sits between the axes' helpers and the actions.
+Invariant: a cut changes which pieces stand for an axis and how they run, nothing else; so what the
+walk found stays true of the pieces.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from weft.codegen.opt.axes import closed_axes, replace_axes
+from weft.codegen.opt.opt import AxisName, OptError
+from weft.uop.args import AxisType
+from weft.uop.node import CLOSES, UOp, derive_ranges
+from weft.uop.opset import Ops
+
+
+class Outline:
+    """A kernel, and the cuts that still have to be written into it."""
+
+    def __init__(self, ast: UOp) -> None:
+        self.ast = ast
+        self._values: dict[UOp, UOp] = {}  # what stands for an axis of the kernel
+        self._pieces: dict[UOp, tuple[UOp, ...]] = {}  # what ends where it did
+        self._origins: dict[UOp, UOp] = {}  # piece -> the axis of the kernel it is part of
+
+    @cached_property
+    def _order(self) -> dict[UOp, None]:
+        return self.ast.toposort()
+
+    @cached_property
+    def _axes(self) -> dict[tuple[int, ...], UOp]:
+        """By number, those of outputs first."""
+        outputs = [axis for store in self.ast.src for axis in closed_axes(store)]
+        axes: dict[tuple[int, ...], UOp] = {}
+        for axis in (*outputs, *[u for u in self._order if u.op is Ops.RANGE]):
+            axes.setdefault(axis.arg.number, axis)
+        return axes
+
+    @cached_property
+    def _closers(self) -> dict[UOp, list[UOp]]:
+        found: dict[UOp, list[UOp]] = {}
+        for node in self._order:
+            if node.op in CLOSES:
+                for axis in closed_axes(node):
+                    found.setdefault(axis, []).append(node)
+        return found
+
+    @cached_property
+    def _meetings(self) -> set[frozenset[UOp]]:
+        """The axes that each of the kernel's expressions has."""
+        derive_ranges(self._order)
+        sums = [node for node in self._order if node.op is Ops.REDUCE]
+        inside = [node.ranges.union(closed_axes(node)) for node in sums]
+        return {*[node.ranges for node in self._order], *inside}
+
+    def find(self, name: AxisName) -> UOp | None:
+        """The axis or piece with this number; None if there is none, or a place is meant."""
+        for piece in self._origins:
+            if piece.arg.number == name:
+                return piece
+        axis = self._axes.get(name) if isinstance(name, tuple) else None
+        return None if axis in self._values else axis
+
+    def closers(self, axis: UOp) -> list[UOp]:
+        """Who ends the axis, in order: all its STOREs if it is one of outputs."""
+        found = self._closers.get(self._origins.get(axis, axis))
+        if found is None:
+            raise OptError(f"axis {axis.arg.number} is ended nowhere in the kernel")
+        stores = [closer for closer in found if closer.op is Ops.STORE]
+        return stores or found
+
+    def meets_lanes(self, axis: UOp) -> bool:
+        """Whether some expression has the axis and a VECTOR axis."""
+        origin = self._origins.get(axis, axis)
+        beside = frozenset().union(*[axes for axes in self._meetings if origin in axes])
+        pieces = [piece for other in beside for piece in self._pieces.get(other, (other,))]
+        return any([piece.arg.kind is AxisType.VECTOR for piece in pieces])
+
+    def has_stage_inside(self, axis: UOp) -> bool:
+        """Whether a staged value is placed inside of the axis."""
+        origin = self._origins.get(axis, axis)
+        return any([node.op is Ops.STAGE and origin in node.ranges for node in self._order])
+
+    def cut(self, axis: UOp, value: UOp, pieces: tuple[UOp, ...]) -> None:
+        """An axis or piece becomes `value`, an expression of `pieces`, which end where it did."""
+        origin = self._origins.pop(axis, axis)
+        if origin is not axis:
+            value = replace_axes(self._values[origin], {axis: value}, {})
+            place = self._pieces[origin].index(axis)
+            before, after = self._pieces[origin][:place], self._pieces[origin][place + 1 :]
+            pieces = (*before, *pieces, *after)
+        self._values[origin] = value
+        self._pieces[origin] = pieces
+        self._origins.update(dict.fromkeys(pieces, origin))
+
+    def kernel(self) -> UOp:
+        """The kernel with its axes cut."""
+        if not self._values:
+            return self.ast
+        return replace_axes(self.ast, self._values, self._pieces, self._order)
