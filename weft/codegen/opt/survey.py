@@ -240,33 +240,50 @@ class Choice:
 
 def body_cost(body: Body, choice: Choice) -> float:
     """Instructions of all runs of a body."""
-    return sum(sum(item_cost(body, item, choice)) for item in body.items)
+    rounds: dict[frozenset[UOp], float] = {}
+    total = 0.0
+    for item in body.items:
+        # most operations of a body depend on the same few sets of axes
+        if item.ranges not in rounds:
+            rounds[item.ranges] = rounds_of(body, item.ranges, choice)
+        total += rounds[item.ranges] * _weight(item, choice) + _fill_cost(body, item, choice)
+    return total
 
 
 def item_cost(body: Body, item: Item, choice: Choice) -> tuple[float, float]:
-    """Instructions of all runs of one operation without copies, and of staging it.
+    """Instructions of all runs of one operation without copies, and of staging it."""
+    cost = rounds_of(body, item.ranges, choice) * _weight(item, choice)
+    return cost, _fill_cost(body, item, choice)
+
+
+def rounds_of(body: Body, ranges: frozenset[UOp], choice: Choice) -> float:
+    """How often an operation with these axes runs: once in the innermost loop of them.
 
     Output loops stand around reduce loops, so an operation runs for every round of them, also if it
     does not depend on them; lanes save that, and so will copies in registers.
     """
-    vector = choice.vector
-    weight = item.weight
-    if vector is not None and vector in item.ranges and item.steps is not None:
-        weight = _access_weight(item, choice)
-    filled = [axis for axis in body.axes if axis in item.ranges]
-    fill = FILL * volume(filled) if item.node in choice.staged else 0.0
-    return item_rounds(body, item, choice) * weight, fill
-
-
-def item_rounds(body: Body, item: Item, choice: Choice) -> float:
-    """How often an operation runs: once in the innermost loop that it depends on."""
-    depended = [i for i, axis in enumerate(body.axes) if axis in item.ranges]
+    axes = body.axes
+    depended = [i for i, axis in enumerate(axes) if axis in ranges]
     last = max(depended, default=-1)
-    if body.axes is not body.own:
+    if axes is not body.own:
         last = max(last, len(body.around) - 1)
-    loops = body.axes[: last + 1]
+    loops = axes[: last + 1]
     rounds = float(volume(loops))
     return rounds / choice.lanes if choice.vector in loops else rounds
+
+
+def _weight(item: Item, choice: Choice) -> float:
+    """Instructions of one run of an operation."""
+    vector = choice.vector
+    if vector is None or item.steps is None or vector not in item.ranges:
+        return item.weight
+    return _access_weight(item, choice)
+
+
+def _fill_cost(body: Body, item: Item, choice: Choice) -> float:
+    if item.node not in choice.staged:
+        return 0.0
+    return FILL * volume([axis for axis in body.axes if axis in item.ranges])
 
 
 def _access_weight(item: Item, choice: Choice) -> float:

@@ -20,7 +20,7 @@ from weft.codegen.opt.survey import (
     body_cost,
     extent,
     item_cost,
-    item_rounds,
+    rounds_of,
     stays_in_order,
     volume,
 )
@@ -118,7 +118,7 @@ class _Search:
         for item in body.items:
             lacks = tuple([axis is not None and axis not in item.ranges for axis in self.axes])
             rounds, fill = item_cost(body, item, plain)
-            steps = item_rounds(body, item, plain)
+            steps = rounds_of(body, item.ranges, plain)
             rounds += steps * _misses(body, item, plain, target)
             self.costs[lacks] = self.costs.get(lacks, 0.0) + rounds
             self.jumps[lacks] = self.jumps.get(lacks, 0.0)
