@@ -12,6 +12,8 @@ one fits into the address.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from weft.codegen.place import Nest
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
@@ -23,22 +25,42 @@ _MOST_TERMS = 64
 def hoist_sums(sink: UOp, nest: Nest) -> UOp:
     """The kernel with its index sums in the order of the loops."""
     done: dict[UOp, UOp] = {}
-    ordered: dict[UOp, UOp] = {}  # several memories are read at one index
+    ordered: dict[UOp, Sum] = {}
     for node in nest.order:
         src = tuple([done[s] for s in node.src])
         if node.op is Ops.INDEX and src[1].dtype.count == 1 and src[1].op in (Ops.ADD, Ops.MUL):
-            total = ordered.get(src[1])
-            if total is None:
-                total = ordered[src[1]] = _order_sum(src[1], nest)
-            src = (src[0], total, *src[2:])
+            src = (src[0], _order_sum(src[1], nest, ordered), *src[2:])
         done[node] = node if src == node.src else node.with_src(src)
     return done[sink]
 
 
-def _order_sum(total: UOp, nest: Nest) -> UOp:
+class Sum(NamedTuple):
+    """The terms of an index, those of outer loops first (None: none), and its constant."""
+
+    terms: UOp | None
+    constant: int
+
+
+def _order_sum(total: UOp, nest: Nest, ordered: dict[UOp, Sum]) -> UOp:
+    """An index in order; `ordered` has what several share: copies differ by their constant."""
+    terms, constant = total, 0
+    if total.op is Ops.ADD and total.src[1].op is Ops.CONST:
+        terms, constant = total.src[0], total.src[1].arg
+    found = ordered.get(terms)
+    if found is None:
+        found = ordered[terms] = _order_terms(terms, nest)
+    constant += found.constant
+    if found.terms is None:
+        return UOp.const(total.dtype, constant)
+    if not constant:
+        return found.terms
+    return UOp(Ops.ADD, total.dtype, (found.terms, UOp.const(total.dtype, constant)))
+
+
+def _order_terms(total: UOp, nest: Nest) -> Sum:
     terms = _flatten(total)
     if terms is None:
-        return total
+        return Sum(total, 0)
     dtype = total.dtype
     result: UOp | None = None
     constant = terms.pop(None, 0)
@@ -48,9 +70,7 @@ def _order_sum(total: UOp, nest: Nest) -> UOp:
             if terms[term] != 1:
                 part = UOp(Ops.MUL, dtype, (term, UOp.const(dtype, terms[term])))
             result = part if result is None else UOp(Ops.ADD, dtype, (result, part))
-    if result is None:
-        return UOp.const(dtype, constant)
-    return UOp(Ops.ADD, dtype, (result, UOp.const(dtype, constant))) if constant else result
+    return Sum(result, constant)
 
 
 def _flatten(total: UOp) -> dict[UOp | None, int] | None:
