@@ -31,7 +31,7 @@ from weft.dtype import dtypes
 from weft.errors import CompileError
 from weft.helpers import prod
 from weft.uop.args import AxisType, LocalArg
-from weft.uop.node import CLOSES, UOp
+from weft.uop.node import CLOSES, UOp, derive_ranges
 from weft.uop.opset import GroupOp, Ops
 
 Axes = tuple[UOp, ...]
@@ -72,6 +72,7 @@ class _Expansion:
         self.parts: dict[UOp, list[Value]] = {}
         self.places: dict[UOp, list[Place]] = {}
         self.axes_of: dict[frozenset[UOp], Axes] = {}
+        self.lanes_of: dict[frozenset[UOp], int] = {}
         self.pickers: dict[tuple[Axes, Axes], list[int]] = {}
         self.locals = 0
 
@@ -79,6 +80,7 @@ class _Expansion:
         if not self.written and not any(u.op is Ops.STAGE for u in self.order):
             if not self.vectors:
                 return next(reversed(self.order))
+        derive_ranges(self.order)
         for node in self.order:
             self._lanes(node)
             if node.op is Ops.RANGE:
@@ -112,14 +114,17 @@ class _Expansion:
 
     def _lanes(self, node: UOp) -> int:
         """How many lanes a node has: 1 if it depends on no VECTOR axis."""
-        axes = [axis for axis in node.ranges if axis in self.vectors] if self.vectors else []
-        if len(axes) > 1:
-            numbers = sorted(axis.arg.number for axis in axes)
-            raise CompileError(
-                f"{node.op.name} depends on {len(axes)} VECTOR axes {numbers}; "
-                "an expression may have one"
-            )
-        return axes[0].src[0].arg if axes else 1
+        found = self.lanes_of.get(node.ranges)
+        if found is None:
+            axes = [axis for axis in node.ranges if axis in self.vectors]
+            if len(axes) > 1:
+                numbers = sorted(axis.arg.number for axis in axes)
+                raise CompileError(
+                    f"{node.op.name} depends on {len(axes)} VECTOR axes {numbers}; "
+                    "an expression may have one"
+                )
+            found = self.lanes_of[node.ranges] = axes[0].src[0].arg if axes else 1
+        return found
 
     def _picker(self, outer: Axes, inner: Axes) -> list[int]:
         """For each combination of `outer`, the position of its part among those of `inner`."""

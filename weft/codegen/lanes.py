@@ -71,28 +71,37 @@ def materialize(part: Value, count: int) -> UOp:
 
 def apply(node: UOp, operands: tuple[Value, ...], count: int) -> Value:
     """`node` on these operands: scalar if they all are, else lane by lane."""
-    if all([isinstance(x, UOp) and x.dtype.count == 1 for x in operands]):
-        sources: tuple[UOp, ...] = operands  # type: ignore[assignment]
-        return node if sources == node.src else fold_node(node.with_src(sources))
-    if node.op is Ops.WHERE and isinstance(operands[0], UOp) and operands[0].op is Ops.CONST:
-        return operands[1] if operands[0].arg else operands[2]
-    stepped = _apply_to_steps(node, operands, count)
-    if stepped is not None:
-        return stepped
-    vectors = [materialize(x, count) for x in operands]
-    folded = _fold_lanes(node, vectors, count)
+    first = operands[0]
+    if node.op is Ops.WHERE and isinstance(first, UOp) and first.op is Ops.CONST:
+        # what chooses between copies is mostly known by now
+        return operands[1] if first.arg else operands[2]
+    has_steps = has_vectors = False
+    for x in operands:
+        if isinstance(x, Steps):
+            has_steps = True
+        elif x.dtype.count > 1:
+            has_vectors = True
+    if has_steps:
+        stepped = None if has_vectors else _apply_to_steps(node, operands, count)
+        if stepped is not None:
+            return stepped
+        operands = tuple([materialize(x, count) for x in operands])
+    plain: tuple[UOp, ...] = operands  # type: ignore[assignment]
+    if not has_steps and not has_vectors:
+        return node if plain == node.src else fold_node(node.with_src(plain))
+    folded = _fold_lanes(node, plain, count)
     if folded is not None:
         return folded
-    wide = tuple([x.broadcast(count) for x in vectors])
+    wide = tuple([x.broadcast(count) for x in plain])
     return UOp(node.op, node.dtype.vec(count), wide, node.arg, node.tag)
 
 
-def _fold_lanes(node: UOp, operands: list[UOp], count: int) -> UOp | None:
+def _fold_lanes(node: UOp, operands: tuple[UOp, ...], count: int) -> UOp | None:
     """Constant lanes are computed here: (0, 1, 2, 3) < 2 is (true, true, false, false)."""
     for x in operands:
-        lanes = x.src if x.op is Ops.VECTORIZE else (x,)
-        if any([lane.op is not Ops.CONST for lane in lanes]):
-            return None
+        for lane in x.src if x.op is Ops.VECTORIZE else (x,):
+            if lane.op is not Ops.CONST:
+                return None
     results = []
     for i in range(count):
         lanes = tuple([x.src[i] if x.op is Ops.VECTORIZE else x for x in operands])
@@ -135,8 +144,11 @@ def _steps(base: UOp, step: int) -> Value:
 
 
 def _apply_to_steps(node: UOp, operands: tuple[Value, ...], count: int) -> Value | None:
-    """Index arithmetic that keeps the form base + step * lane, or loses its lanes altogether."""
-    if any([isinstance(x, UOp) and x.dtype.count > 1 for x in operands]) or len(operands) > 2:
+    """Index arithmetic that keeps the form base + step * lane, or loses its lanes altogether.
+
+    No operand is a vector.
+    """
+    if len(operands) > 2:
         return None
     if node.op is Ops.ADD:
         return add(*operands)
