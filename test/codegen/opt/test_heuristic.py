@@ -219,6 +219,26 @@ def test_a_convolution_of_small_images_has_lanes_along_channels() -> None:
     assert [opt for opt in opts if opt.op is OptOps.STAGE]
 
 
+def test_a_product_of_short_rows_has_the_tile_of_one_of_long_rows() -> None:
+    # neighbours of a row are read one after another, but no two rows share one
+    def copies(terms: int) -> list[Opt]:
+        return [opt for opt in applied(product(512, 512, terms)) if opt.op is OptOps.UPCAST]
+
+    assert copies(16) == copies(32)
+    assert not any(opt.op is OptOps.UNROLL for opt in applied(product(512, 512, 16)))
+
+
+def test_windows_that_share_elements_are_written_out() -> None:
+    rows, columns = 64, 256
+    out, x, w = params(*[np.empty(n, np.float32) for n in (rows * columns, 1 << 15, rows * 9)])
+    a = Axes()
+    i, j, u, v = a.loop(rows), a.loop(columns), a.reduce(3), a.reduce(3)
+    pixel = load(x, i * (columns + 2) + j + u * (columns + 2) + v)
+    total = (pixel * load(w, u * 3 + v)).reduce(Ops.ADD, u, v)
+    opts = applied(kernel(out.index(i * columns + j).store(total, i, j)))
+    assert [opt.axis for opt in opts if opt.op is OptOps.UNROLL] == [(2,), (3,)]
+
+
 def test_short_rows_of_a_pool_keep_their_lanes() -> None:
     """As many copies as a row of 56 has vectors, not as many as registers would hold."""
     out, x = params(np.empty(64 * 56 * 56, np.float32), np.empty(64 * 114 * 114, np.float32))

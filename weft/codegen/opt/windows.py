@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from weft.codegen.opt.survey import Body, extent, volume
+from weft.codegen.opt.survey import Body, Item, extent, volume
 from weft.codegen.opt.tile import Tile, overlaps
 from weft.helpers import prod
 from weft.uop.opset import Ops
@@ -28,7 +28,22 @@ def is_window(body: Body) -> bool:
     if any([axis.src[0].op is not Ops.CONST for axis in body.own]):
         return False
     short = body.is_reduction and volume(body.own) <= WRITTEN_OUT
-    return short and any([overlaps(body, item) for item in body.items])
+    return short and any([_are_shared(body, item) for item in body.items])
+
+
+def _are_shared(body: Body, item: Item) -> bool:
+    """Whether windows beside each other may have elements in common.
+
+    x[i + r], r: 3 do; rows of w[i*16 + r], r: 16 do not, each ends where the next one begins.
+    """
+    if not overlaps(body, item):
+        return False
+    steps = item.steps or {}
+    inside, outside = [[steps.get(a, 0) for a in axes] for axes in (body.own, body.around)]
+    if None in inside or None in outside:
+        return True
+    reach = sum([abs(steps.get(axis) or 0) * (extent(axis) - 1) for axis in body.own])
+    return any([0 < abs(step or 0) <= reach for step in outside])
 
 
 def fitting_tile(body: Body, tile: Tile) -> Tile:
