@@ -70,12 +70,13 @@ def _guard(load: UOp, parts: list[UOp]) -> tuple[UOp, list[UOp]] | None:
     for part in parts:
         may_move = part.ranges <= index.src[1].ranges and not _loads(part)
         (moved if may_move else stay).append(part)
-    if not moved:
+    known = clauses(index.src[2]) if index.src[2:] else []
+    if all([part in known for part in moved]):
         return None
     before = simplify_valid(simplify(index.src[2])) if index.src[2:] else None
     valid = simplify_valid(simplify(conjunction(*index.src[2:], *moved)))
     if before is not None and set(clauses(before)) == set(clauses(valid)):
-        # the index knows it already
+        # the index knows it already, in other words
         return None
     return load.with_src((index.with_src((*index.src[:2], valid)),)), stay
 
