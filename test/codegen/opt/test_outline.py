@@ -18,7 +18,7 @@ from weft.uop.args import AxisType
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
-CUTS = (OptOps.UPCAST, OptOps.UNROLL, OptOps.VECTOR)
+CUTS = (OptOps.SPLIT, OptOps.UPCAST, OptOps.UNROLL, OptOps.VECTOR, OptOps.THREAD)
 
 
 def one_by_one(ast: UOp, opts: list[Opt]) -> UOp:
@@ -32,7 +32,11 @@ def one_by_one(ast: UOp, opts: list[Opt]) -> UOp:
 
 def random_cut(pick: random.Random, ast: UOp) -> Opt:
     axes = [axis.arg.number for axis in all_axes(ast)] or [(0,)]
-    return Opt(pick.choice(CUTS), pick.choice(axes), pick.choice([None, 0, 1, 2, 3, 4, 8]))
+    op = pick.choice(CUTS)
+    if op is OptOps.THREAD:
+        others = [axis for axis in axes if pick.random() < 0.3]
+        return Opt(op, pick.choice(axes), tuple(others) or None)
+    return Opt(op, pick.choice(axes), pick.choice([None, 0, 1, 2, 3, 4, 8]))
 
 
 @pytest.mark.parametrize("seed", range(10 * len(KERNELS)))
@@ -45,7 +49,7 @@ def test_actions_in_a_row_make_the_same_kernel(seed: int) -> None:
         opt = random_cut(pick, after) if pick.random() < 0.8 else random_opt(pick, ast)
         opts.append(opt)
         after = one_by_one(after, [opt])
-    found = apply_legal(ast, opts, THREADED)
+    found = apply_legal(Outline(ast), opts, THREADED).kernel()
     assert found.arg == after.arg
     assert found is after
 
@@ -78,4 +82,4 @@ def test_a_piece_has_the_closers_and_the_company_of_its_axis() -> None:
 def test_a_kernel_without_cuts_stays_as_it_is() -> None:
     ast, *_ = product()
     assert Outline(ast).kernel() is ast
-    assert apply_legal(ast, [Opt(OptOps.UNROLL, (0,), 2)], THREADED) is ast
+    assert apply_legal(Outline(ast), [Opt(OptOps.UNROLL, (0,), 2)], THREADED).kernel() is ast

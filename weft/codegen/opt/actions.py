@@ -29,13 +29,13 @@ from weft.codegen.opt.axes import (
 )
 from weft.codegen.opt.keep import keep
 from weft.codegen.opt.opt import Opt, OptError, OptOps
-from weft.codegen.opt.outline import Outline
+from weft.codegen.opt.outline import Outline, with_applied
 from weft.codegen.opt.stage import stage
 from weft.codegen.opt.strides import Strides
 from weft.codegen.opt.sweep import sweep
 from weft.dtype import DType, dtypes
 from weft.renderer.base import Target
-from weft.uop.args import AxisType, KernelInfo
+from weft.uop.args import AxisType
 from weft.uop.node import CLOSES, UOp
 from weft.uop.opset import OPSET, GroupOp, Ops
 
@@ -197,20 +197,8 @@ def vectorize(ast: UOp, axis: UOp, lanes: int | None = None) -> UOp:
 
 
 def _cut(ast: UOp, axis: UOp, size: int | None, kind: AxisType) -> UOp:
-    outline = Outline(ast)
-    if _cut_outline(outline, axis, size, kind):
-        return outline.kernel()
+    _check_kind(Outline(ast), axis, kind)
     return split(ast, axis, _wanted_size(axis, size), kind)
-
-
-def _cut_outline(outline: Outline, axis: UOp, size: int | None, kind: AxisType) -> bool:
-    """Cut an axis into whole tiles; False if they are not, OptError if it may not run that way."""
-    _check_kind(outline, axis, kind)
-    wanted = _wanted_size(axis, size)
-    if not _has_whole_tiles(axis, wanted, outline.closers(axis)):
-        return False
-    outline.cut(axis, *_tiles_of(axis, wanted, kind, axis.arg.kind))
-    return True
 
 
 def _check_kind(outline: Outline, axis: UOp, kind: AxisType) -> None:
@@ -341,7 +329,7 @@ def block(ast: UOp, axis: UOp, size: int) -> UOp:
     return ast.substitute(changes)
 
 
-def thread(ast: UOp, axes: list[UOp], target: Target) -> UOp:
+def thread(outline: Outline, axes: list[UOp], target: Target) -> None:
     """Output axes shared by the cores, as one outermost axis.
 
     STORE(p[i, j, k], i: 3, j: 4, k) -> STORE(p[t // 4, t % 4, k], t: 12 THREAD, k)
@@ -350,11 +338,11 @@ def thread(ast: UOp, axes: list[UOp], target: Target) -> UOp:
         raise OptError(f"target {target.name} has no threads")
     if len(set(axes)) != len(axes):
         raise OptError("an axis can be shared by the cores once")
-    if any([closer.op is not Ops.STORE for axis in axes for closer in closers_of(ast, axis)]):
+    if any([closer.op is not Ops.STORE for axis in axes for closer in outline.closers(axis)]):
         raise OptError("only the axes of outputs can be shared by the cores")
-    nest = [store for store in ast.src if not set(axes).isdisjoint(closed_axes(store))]
+    nest = [store for store in outline.ast.src if not set(axes).isdisjoint(outline.ended(store))]
     for store in nest:
-        ended = closed_axes(store)
+        ended = outline.ended(store)
         if any([a.arg.kind is AxisType.THREAD for a in ended]):
             raise OptError("these outputs have a THREAD axis already")
         if any([a not in ended for a in axes]):
@@ -377,12 +365,7 @@ def thread(ast: UOp, axes: list[UOp], target: Target) -> UOp:
             total //= sizes[i]
             digit = shared // total if total > 1 else shared
             values[a] = digit % sizes[i] if i else digit
-    moved = replace_axes(ast, values, {a: () for a in axes})
-    stores = [
-        new.with_src((*new.src[:2], shared, *new.src[2:])) if old in nest else new
-        for old, new in zip(ast.src, moved.src, strict=True)
-    ]
-    return ast.with_src(tuple(stores))
+    outline.share(values, shared, nest)
 
 
 # ------------------------------------------------------------ groups of threads
@@ -454,13 +437,68 @@ def identity(op: Ops, dtype: DType) -> UOp:
 def apply_opt(ast: UOp, opt: Opt, target: Target | None = None) -> UOp:
     """The kernel after one action; OptError if it is refused."""
     target = Target() if target is None else target
-    return _with_applied(_act(ast, opt, target), ast, [opt])
+    outline = Outline(ast)
+    if _outlined(outline, opt, target):
+        return outline.kernel()
+    return with_applied(_act(ast, opt, target), ast, [opt])
 
 
-def _with_applied(new: UOp, ast: UOp, opts: list[Opt]) -> UOp:
-    """What a kernel became by some actions, with all that made it."""
-    info = ast.arg if isinstance(ast.arg, KernelInfo) else KernelInfo()
-    return new.replace(arg=replace(info, applied=(*info.applied, *opts)))
+def apply_legal(outline: Outline, opts: list[Opt], target: Target) -> Outline:
+    """The kernel after those of the actions that are legal.
+
+    The same as `apply_opt` with one after the other, but those in a row that only change how axes
+    run are written into the kernel together: each would be a walk over all of it.
+    """
+    for opt in opts:
+        with suppress(OptError):
+            if not _outlined(outline, opt, target):
+                outline = Outline(outline.kernel())
+                outline = Outline(apply_opt(outline.ast, opt, target))
+    return outline
+
+
+def _outlined(outline: Outline, opt: Opt, target: Target) -> bool:
+    """Whether the action only changes how axes run, and the outline has it now."""
+    if opt.op is OptOps.THREAD:
+        names = (opt.axis,) if opt.arg is None else (opt.axis, *_as_tuple(opt.arg))
+        axes = [axis for name in names if (axis := outline.find(name)) is not None]
+        if len(axes) < len(names):
+            return False
+        thread(outline, axes, target)
+    elif opt.op not in _CUTS or not _cut_whole(outline, opt):
+        return False
+    outline.opts.append(opt)
+    return True
+
+
+# the actions that cut an axis, and how the inner part runs then; None: as the axis did
+_CUTS = {
+    OptOps.SPLIT: None,
+    OptOps.UPCAST: AxisType.UPCAST,
+    OptOps.UNROLL: AxisType.UNROLL,
+    OptOps.VECTOR: AxisType.VECTOR,
+}
+
+
+def _cut_whole(outline: Outline, opt: Opt) -> bool:
+    """Cut an axis into whole tiles; False if they are not, OptError if it may not run that way."""
+    axis, size, inner = outline.find(opt.axis), opt.arg, _CUTS[opt.op]
+    if axis is None or isinstance(size, tuple):
+        return False
+    if inner is not None:
+        _check_kind(outline, axis, inner)
+        size = _wanted_size(axis, size)
+    if size is None or not _has_whole_tiles(axis, size, outline.closers(axis)):
+        return False
+    inner = _kind_inside(axis) if inner is None else inner
+    outline.cut(axis, *_tiles_of(axis, size, inner, axis.arg.kind))
+    return True
+
+
+def _kind_inside(axis: UOp) -> AxisType:
+    """How the inner part of a split axis runs: threads share the outer one, each runs the inner."""
+    kind: AxisType = axis.arg.kind
+    return AxisType.LOOP if kind is AxisType.THREAD else kind
 
 
 def _act(ast: UOp, opt: Opt, target: Target) -> UOp:
@@ -471,9 +509,6 @@ def _act(ast: UOp, opt: Opt, target: Target) -> UOp:
             raise OptError(f"STAGE needs a buffer's slot and the axes to fill, found {opt!r}")
         axes = [find_axis(ast, name) for name in opt.arg]
         return stage(ast, opt.axis, axes, in_squares=not target.has_local)
-    if opt.op is OptOps.THREAD:
-        names = (opt.axis,) if opt.arg is None else (opt.axis, *_as_tuple(opt.arg))
-        return thread(ast, [find_axis(ast, name) for name in names], target)
     if opt.op is OptOps.SWEEP:
         rows = () if opt.arg is None else _as_tuple(opt.arg)
         return sweep(ast, find_axis(ast, opt.axis), [find_axis(ast, name) for name in rows])
@@ -496,9 +531,7 @@ def _act(ast: UOp, opt: Opt, target: Target) -> UOp:
     if opt.arg is None:
         raise OptError(f"{opt.op.name} needs a size")
     if opt.op is OptOps.SPLIT:
-        # threads share the outer part, each runs the inner one
-        is_thread = axis.arg.kind is AxisType.THREAD
-        return split(ast, axis, opt.arg, AxisType.LOOP if is_thread else axis.arg.kind)
+        return split(ast, axis, opt.arg, _kind_inside(axis))
     if opt.op is OptOps.BLOCK:
         return block(ast, axis, opt.arg)
     if opt.op is OptOps.PADTO:
@@ -506,42 +539,6 @@ def _act(ast: UOp, opt: Opt, target: Target) -> UOp:
     if opt.op is OptOps.LOCAL:
         return local(ast, axis, opt.arg, target)
     return group(ast, axis, opt.arg, target)
-
-
-# the actions that make a part of an axis run in another way
-_KINDS = {
-    OptOps.UPCAST: AxisType.UPCAST,
-    OptOps.UNROLL: AxisType.UNROLL,
-    OptOps.VECTOR: AxisType.VECTOR,
-}
-
-
-def apply_legal(ast: UOp, opts: list[Opt], target: Target) -> UOp:
-    """The kernel after those of the actions that are legal.
-
-    The same as `apply_opt` with one after the other, but cuts in a row are written into the kernel
-    together: each would be a walk over all of it.
-    """
-    outline = Outline(ast)
-    waiting: list[Opt] = []
-    for opt in opts:
-        with suppress(OptError):
-            if _is_cut(outline, opt):
-                waiting.append(opt)
-                continue
-            ast = _with_applied(outline.kernel(), ast, waiting)
-            outline, waiting = Outline(ast), []
-            ast = apply_opt(ast, opt, target)
-            outline = Outline(ast)
-    return _with_applied(outline.kernel(), ast, waiting)
-
-
-def _is_cut(outline: Outline, opt: Opt) -> bool:
-    """Whether the action is a cut into whole tiles, which the outline then has."""
-    kind, axis = _KINDS.get(opt.op), outline.find(opt.axis)
-    if kind is None or axis is None or isinstance(opt.arg, tuple):
-        return False
-    return _cut_outline(outline, axis, opt.arg, kind)
 
 
 def _as_tuple(arg: int | tuple[int | tuple[int, ...], ...]) -> tuple[int | tuple[int, ...], ...]:

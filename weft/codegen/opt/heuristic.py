@@ -21,6 +21,7 @@ from weft.codegen.opt.choices import MOST_CHOICES, choice_opts
 from weft.codegen.opt.chosen import chosen_kernel
 from weft.codegen.opt.gpu import optimise_groups
 from weft.codegen.opt.opt import Opt, OptError, OptOps
+from weft.codegen.opt.outline import Outline
 from weft.codegen.opt.stage import SCRATCH_BYTES
 from weft.codegen.opt.streams import sweep_opts
 from weft.codegen.opt.strides import Strides
@@ -103,7 +104,7 @@ def optimise(ast: UOp, target: Target) -> UOp:
         # each by itself: the time must not grow with the square of their number
         nest = ast.replace(src=tuple(part), arg=replace(ast.arg, applied=()))
         nest = merge_axes(nest)
-        nest = apply_legal(nest, choice_opts(nest), target)
+        nest = apply_legal(Outline(nest), choice_opts(nest), target).kernel()
         nest = keep_rows(nest, target)
         nest = _optimise_nest(nest, target, threads)
         stores.extend(nest.src)
@@ -195,8 +196,10 @@ def _optimise_nest(ast: UOp, target: Target, threads: bool) -> UOp:
         work += nest.rounds * sum(tile.cost for tile in tiles.values())
         moved = sweep_opts(nest, tiles, target) or turn_opts(nest, target)
         opts += moved or tile_opts(nest, tiles, target)
-    ast = apply_legal(ast, opts, target)
-    return share_outputs(ast, target) if threads and work >= PARALLEL_WORK else ast
+    outline = apply_legal(Outline(ast), opts, target)
+    if threads and work >= PARALLEL_WORK:
+        outline = apply_legal(outline, thread_opts(outline, target), target)
+    return outline.kernel()
 
 
 # ------------------------------------------------------------ lanes and copies
@@ -556,18 +559,22 @@ def _wants_packing(body: Body, item: Item, size: int) -> bool:
 
 # ------------------------------------------------------------ threads
 def share_outputs(ast: UOp, target: Target) -> UOp:
-    """The outermost loops on which everything in the nest depends, shared by the cores."""
-    main = max(ast.src, key=lambda store: volume(closed_axes(store)))
+    """The kernel with its outermost loops shared by the cores."""
+    outline = Outline(ast)
+    return apply_legal(outline, thread_opts(outline, target), target).kernel()
+
+
+def thread_opts(outline: Outline, target: Target) -> list[Opt]:
+    """What shares the outermost loops on which everything in the nest depends."""
+    main = max(outline.ast.src, key=lambda store: volume(outline.ended(store)))
     loops = [
         axis
-        for axis in closed_axes(main)
+        for axis in outline.ended(main)
         if axis.arg.kind is AxisType.LOOP and axis.src[0].op is Ops.CONST and extent(axis) > 1
     ]
-    order = main.toposort()
-    needs = [u.ranges for u in order if u.op in (Ops.REDUCE, Ops.STAGE)]
-    outputs = set(closed_axes(main))
-    needs = [ranges for ranges in needs if ranges <= outputs]
-    shared = [axis for axis in loops if all([axis in ranges for ranges in needs])]
+    outputs = set(outline.ended(main))
+    needs = [axes for axes in outline.needs(main) if axes <= outputs]
+    shared = [axis for axis in loops if all([axis in axes for axes in needs])]
     chosen: list[UOp] = []
     for axis in shared:
         # nothing is computed again for a round more, and a core that is late has fewer to do
@@ -575,6 +582,7 @@ def share_outputs(ast: UOp, target: Target) -> UOp:
             break
         chosen.append(axis)
     names = [axis.arg.number for axis in chosen]
+    opts: list[Opt] = []
     for axis in loops:
         # what does not depend on such an axis is staged once per round of it: few rounds, then
         rounds = ROUNDS_PER_CORE * target.cores
@@ -585,12 +593,12 @@ def share_outputs(ast: UOp, target: Target) -> UOp:
             names.append(axis.arg.number)
             continue
         parts = min(-(-rounds // volume(chosen)), extent(axis) // 2)
-        ast = _try(ast, Opt(OptOps.SPLIT, axis.arg.number, -(-extent(axis) // parts)), target)
+        opts.append(Opt(OptOps.SPLIT, axis.arg.number, -(-extent(axis) // parts)))
         names.append((*axis.arg.number, 0))
         break
-    if not names:
-        return ast
-    return _try(ast, Opt(OptOps.THREAD, names[0], tuple(names[1:]) or None), target)
+    if names:
+        opts.append(Opt(OptOps.THREAD, names[0], tuple(names[1:]) or None))
+    return opts
 
 
 def _is_even(axes: list[UOp], target: Target) -> bool:

@@ -1,30 +1,35 @@
 """Outline: the axes of a kernel, who ends each and which of them meet, from one walk over it.
 
-In: a kernel AST, and axes of it that are to be cut into pieces. Out: answers as if that was done,
-and the kernel with all of them cut at once. Sits between the axes' helpers and the actions.
+In: a kernel AST, and axes of it that are to be cut into pieces or shared by the cores. Out: answers
+as if that was done, and the kernel with all of it done at once. Sits between the axes' helpers and
+the actions.
 Invariant: a cut changes which pieces stand for an axis and how they run, nothing else; so what the
 walk found stays true of the pieces.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from functools import cached_property
 
-from weft.codegen.opt.axes import closed_axes, replace_axes
-from weft.codegen.opt.opt import AxisName, OptError
-from weft.uop.args import AxisType
+from weft.codegen.opt.axes import closed_axes, find_axis, replace_axes
+from weft.codegen.opt.opt import AxisName, Opt, OptError
+from weft.uop.args import AxisType, KernelInfo
 from weft.uop.node import CLOSES, UOp, derive_ranges
 from weft.uop.opset import Ops
 
 
 class Outline:
-    """A kernel, and the cuts that still have to be written into it."""
+    """A kernel, and the actions that still have to be written into it."""
 
     def __init__(self, ast: UOp) -> None:
         self.ast = ast
+        self.opts: list[Opt] = []
         self._values: dict[UOp, UOp] = {}  # what stands for an axis of the kernel
         self._pieces: dict[UOp, tuple[UOp, ...]] = {}  # what ends where it did
         self._origins: dict[UOp, UOp] = {}  # piece -> the axis of the kernel it is part of
+        self._shared: dict[UOp, UOp] = {}  # STORE of the kernel -> the axis of the cores around it
 
     @cached_property
     def _order(self) -> dict[UOp, None]:
@@ -57,12 +62,14 @@ class Outline:
         return {*[node.ranges for node in self._order], *inside}
 
     def find(self, name: AxisName) -> UOp | None:
-        """The axis or piece with this number; None if there is none, or a place is meant."""
+        """The axis or piece of this name; None if the kernel has to be written to find it."""
         for piece in self._origins:
             if piece.arg.number == name:
                 return piece
         axis = self._axes.get(name) if isinstance(name, tuple) else None
-        return None if axis in self._values else axis
+        if self._values:
+            return None if axis in self._values else axis
+        return find_axis(self.ast, name) if axis is None else axis
 
     def closers(self, axis: UOp) -> list[UOp]:
         """Who ends the axis, in order: all its STOREs if it is one of outputs."""
@@ -72,12 +79,25 @@ class Outline:
         stores = [closer for closer in found if closer.op is Ops.STORE]
         return stores or found
 
+    def ended(self, store: UOp) -> tuple[UOp, ...]:
+        """The axes that end at a STORE."""
+        pieces = tuple(self._pieces_of(closed_axes(store)))
+        return (self._shared[store], *pieces) if store in self._shared else pieces
+
+    def needs(self, store: UOp) -> list[set[UOp]]:
+        """The axes around each REDUCE and STAGE that a STORE is made of."""
+        order = self._order if self.ast.src == (store,) else store.toposort()
+        inner = [node for node in order if node.op in (Ops.REDUCE, Ops.STAGE)]
+        return [set(self._pieces_of(node.ranges)) for node in inner]
+
+    def _pieces_of(self, axes: Iterable[UOp]) -> list[UOp]:
+        return [piece for axis in axes for piece in self._pieces.get(axis, (axis,))]
+
     def meets_lanes(self, axis: UOp) -> bool:
         """Whether some expression has the axis and a VECTOR axis."""
         origin = self._origins.get(axis, axis)
         beside = frozenset().union(*[axes for axes in self._meetings if origin in axes])
-        pieces = [piece for other in beside for piece in self._pieces.get(other, (other,))]
-        return any([piece.arg.kind is AxisType.VECTOR for piece in pieces])
+        return any([piece.arg.kind is AxisType.VECTOR for piece in self._pieces_of(beside)])
 
     def has_stage_inside(self, axis: UOp) -> bool:
         """Whether a staged value is placed inside of the axis."""
@@ -96,8 +116,29 @@ class Outline:
         self._pieces[origin] = pieces
         self._origins.update(dict.fromkeys(pieces, origin))
 
+    def share(self, values: dict[UOp, UOp], shared: UOp, stores: list[UOp]) -> None:
+        """Axes of these STOREs become expressions of one that the cores share, around all else."""
+        for axis, value in values.items():
+            self.cut(axis, value, ())
+        self._shared.update(dict.fromkeys(stores, shared))
+
     def kernel(self) -> UOp:
-        """The kernel with its axes cut."""
+        """The kernel after all actions; it names them."""
         if not self._values:
             return self.ast
-        return replace_axes(self.ast, self._values, self._pieces, self._order)
+        new = replace_axes(self.ast, self._values, self._pieces, self._order)
+        if self._shared:
+            stores = [
+                after.with_src((*after.src[:2], self._shared[before], *after.src[2:]))
+                if before in self._shared
+                else after
+                for before, after in zip(self.ast.src, new.src, strict=True)
+            ]
+            new = new.with_src(tuple(stores))
+        return with_applied(new, self.ast, self.opts)
+
+
+def with_applied(new: UOp, ast: UOp, opts: list[Opt]) -> UOp:
+    """What a kernel became by some actions, with the names of all that made it."""
+    info = ast.arg if isinstance(ast.arg, KernelInfo) else KernelInfo()
+    return new.replace(arg=replace(info, applied=(*info.applied, *opts)))
