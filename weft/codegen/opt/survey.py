@@ -48,7 +48,7 @@ MOST_FIELDS = 8
 USUAL_SIZE = 256
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Item:
     """One operation: the axes it depends on, what it costs, and how its address moves."""
 

@@ -41,8 +41,14 @@ def choose_maximum(node: UOp, x: UOp, y: UOp) -> UOp | None:
 
 
 # ------------------------------------------------------------ less than
+_AXIS_AND_NUMBER = {Ops.RANGE, Ops.CONST}
+
+
 def simplify_less(node: UOp, x: UOp, y: UOp) -> UOp | None:
     """r0*4 + r1 + 3 < 11 -> r0 < 2, where r1 < 4"""
+    if {x.op, y.op} == _AXIS_AND_NUMBER:
+        # as plain as it gets: bounds have not decided it
+        return None
     difference = _difference(node, x, y)
     if difference is None:
         return None
