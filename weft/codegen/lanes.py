@@ -88,12 +88,22 @@ def apply(node: UOp, operands: tuple[Value, ...], count: int) -> Value:
         operands = tuple([materialize(x, count) for x in operands])
     plain: tuple[UOp, ...] = operands  # type: ignore[assignment]
     if not has_steps and not has_vectors:
-        return node if plain == node.src else fold_node(node.with_src(plain))
+        return node if plain == node.src else _apply_to_scalars(node, plain)
     folded = _fold_lanes(node, plain, count)
     if folded is not None:
         return folded
     wide = tuple([x.broadcast(count) for x in plain])
     return UOp(node.op, node.dtype.vec(count), wide, node.arg, node.tag)
+
+
+def _apply_to_scalars(node: UOp, operands: tuple[UOp, ...]) -> UOp:
+    """Most are indices of copies: their sums, and what is asked about the axes written out."""
+    if operands[0].dtype is dtypes.weakint:
+        if node.op is Ops.ADD:
+            return plus(*operands)
+        if node.op is Ops.CMPLT and all([x.op is Ops.CONST for x in operands]):
+            return UOp.const(node.dtype, operands[0].arg < operands[1].arg)
+    return fold_node(node.with_src(operands))
 
 
 def _fold_lanes(node: UOp, operands: tuple[UOp, ...], count: int) -> UOp | None:
@@ -122,7 +132,18 @@ def add(x: Value, y: Value) -> Value:
 
 def plus(x: UOp, y: UOp) -> UOp:
     """The sum of two index expressions."""
+    if y.op is Ops.CONST and x.op in _SUMMED:
+        # the constant stands last, and is one
+        offset = y.arg
+        if x.op is Ops.CONST:
+            return index_const(x.arg + offset)
+        if x.op is Ops.ADD and x.src[1].op is Ops.CONST:
+            x, offset = x.src[0], x.src[1].arg + offset
+        return UOp(Ops.ADD, dtypes.weakint, (x, index_const(offset))) if offset else x
     return fold_node(UOp(Ops.ADD, dtypes.weakint, (x, y)))
+
+
+_SUMMED = frozenset({Ops.CONST, Ops.RANGE, Ops.MUL, Ops.ADD})
 
 
 def scale(x: Value, factor: int) -> Value:
