@@ -13,13 +13,14 @@ from collections.abc import Iterable
 
 from weft.codegen.loops import own_axes
 from weft.dtype import dtypes
-from weft.uop.node import UOp, sint
+from weft.uop.node import UOp, derive_ranges, sint
 from weft.uop.opset import GroupOp, Ops
 
 
 def estimate(sink: UOp) -> tuple[sint, sint]:
     """(operations, bytes) of one run."""
     order = sink.toposort()
+    derive_ranges(order)
     counts: dict[frozenset[UOp], sint] = {}
     operations: sint = 0
     loads: dict[UOp, sint] = {}

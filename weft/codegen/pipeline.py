@@ -136,7 +136,8 @@ def _lower(ast: UOp, renderer: Renderer) -> ProgramSpec:
     nest = Nest(sink)
     uops = decompose_updates(linearize(hoist_sums(sink, nest), nest), renderer)
     # what was simplified away is still an argument: callers pass what the kernel was made with
-    params = program_params(list(ast.toposort()))
+    given = list(ast.toposort())
+    params = program_params(given)
     uops = [*params, *[u for u in uops if u.op is not Ops.PARAM]]
     if SPEC >= 1:
         # a renderer whose division has the op table's meaning gets no raw ops
@@ -155,7 +156,7 @@ def _lower(ast: UOp, renderer: Renderer) -> ProgramSpec:
         params=params,
         outs=_slots(uops, Ops.STORE),
         ins=_slots(uops, Ops.LOAD),
-        variables=tuple([u for u in ast.variables() if u.arg.name in names]),
+        variables=tuple([u for u in program_variables(given) if u.arg.name in names]),
         threads_n=threads,
         ops=operations,
         mem=touched,

@@ -1,11 +1,13 @@
 """Choices: short axes that choose between values are written out, each copy with its own value.
 
-In: a kernel AST. Out: the actions that write such axes out: a stack of computed pieces, the points
-of a transform. Sits between the axes' helpers and the heuristic.
+In: the nodes of a kernel AST. Out: the actions that write such axes out: a stack of computed
+pieces, the points of a transform. Sits between the axes' helpers and the heuristic.
 Invariant: only axes of what is stored or staged are named; they are as long as they were.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from weft.codegen.opt.axes import closed_axes, size_of
 from weft.codegen.opt.opt import Opt, OptOps
@@ -17,13 +19,12 @@ from weft.uop.opset import Ops
 MOST_CHOICES, MOST_COPIES = 8, 64
 
 
-def choice_opts(ast: UOp) -> list[Opt]:
+def choice_opts(order: Iterable[UOp]) -> list[Opt]:
     """The axes that choose between values to store or to stage, as copies.
 
     STORE(p[r, t], where(r < 1, x[t] + y[t], x[t] - y[t]), r: 2, t)
     -> STORE(p[r, t], ..., r: 2 UPCAST, t): p[0, t] = x[t] + y[t] and p[1, t] = x[t] - y[t]
     """
-    order = ast.toposort()
     closers = [u for u in order if u.op in (Ops.STORE, Ops.STAGE)]
     outputs = {axis: closer for closer in closers for axis in closed_axes(closer)}
     chosen: dict[UOp, None] = {}

@@ -103,9 +103,10 @@ def optimise(ast: UOp, target: Target) -> UOp:
     for part in parts:
         # each by itself: the time must not grow with the square of their number
         nest = ast.replace(src=tuple(part), arg=replace(ast.arg, applied=()))
-        nest = merge_axes(nest)
-        nest = apply_legal(Outline(nest), choice_opts(nest), target).kernel()
-        nest = keep_rows(nest, target)
+        outline = Outline(merge_axes(nest))
+        nest = apply_legal(outline, choice_opts(outline.order), target).kernel()
+        if any([u.op in COSTLY_OPS for u in outline.order]):
+            nest = keep_rows(nest, target)
         nest = _optimise_nest(nest, target, threads)
         stores.extend(nest.src)
         applied.extend(nest.arg.applied)
@@ -167,10 +168,7 @@ def merge_axes(ast: UOp) -> UOp:
 
 def keep_rows(ast: UOp, target: Target) -> UOp:
     """Rows of costly values that a reduction and the outputs share, such as a softmax's."""
-    order = ast.toposort()
-    if not any([u.op in COSTLY_OPS for u in order]):
-        return ast
-    for reduce in [u for u in order if u.op is Ops.REDUCE]:
+    for reduce in [u for u in ast.toposort() if u.op is Ops.REDUCE]:
         axes = closed_axes(reduce)
         if len(axes) != 1 or axes[0].src[0].op is not Ops.CONST:
             continue

@@ -32,7 +32,8 @@ class Outline:
         self._shared: dict[UOp, UOp] = {}  # STORE of the kernel -> the axis of the cores around it
 
     @cached_property
-    def _order(self) -> dict[UOp, None]:
+    def order(self) -> dict[UOp, None]:
+        """All nodes of the kernel, sources first."""
         return self.ast.toposort()
 
     @cached_property
@@ -40,14 +41,14 @@ class Outline:
         """By number, those of outputs first."""
         outputs = [axis for store in self.ast.src for axis in closed_axes(store)]
         axes: dict[tuple[int, ...], UOp] = {}
-        for axis in (*outputs, *[u for u in self._order if u.op is Ops.RANGE]):
+        for axis in (*outputs, *[u for u in self.order if u.op is Ops.RANGE]):
             axes.setdefault(axis.arg.number, axis)
         return axes
 
     @cached_property
     def _closers(self) -> dict[UOp, list[UOp]]:
         found: dict[UOp, list[UOp]] = {}
-        for node in self._order:
+        for node in self.order:
             if node.op in CLOSES:
                 for axis in closed_axes(node):
                     found.setdefault(axis, []).append(node)
@@ -56,10 +57,10 @@ class Outline:
     @cached_property
     def _meetings(self) -> set[frozenset[UOp]]:
         """The axes that each of the kernel's expressions has."""
-        derive_ranges(self._order)
-        sums = [node for node in self._order if node.op is Ops.REDUCE]
+        derive_ranges(self.order)
+        sums = [node for node in self.order if node.op is Ops.REDUCE]
         inside = [node.ranges.union(closed_axes(node)) for node in sums]
-        return {*[node.ranges for node in self._order], *inside}
+        return {*[node.ranges for node in self.order], *inside}
 
     def find(self, name: AxisName) -> UOp | None:
         """The axis or piece of this name; None if the kernel has to be written to find it."""
@@ -86,7 +87,7 @@ class Outline:
 
     def needs(self, store: UOp) -> list[set[UOp]]:
         """The axes around each REDUCE and STAGE that a STORE is made of."""
-        order = self._order if self.ast.src == (store,) else store.toposort()
+        order = self.order if self.ast.src == (store,) else store.toposort()
         inner = [node for node in order if node.op in (Ops.REDUCE, Ops.STAGE)]
         return [set(self._pieces_of(node.ranges)) for node in inner]
 
@@ -102,7 +103,7 @@ class Outline:
     def has_stage_inside(self, axis: UOp) -> bool:
         """Whether a staged value is placed inside of the axis."""
         origin = self._origins.get(axis, axis)
-        return any([node.op is Ops.STAGE and origin in node.ranges for node in self._order])
+        return any([node.op is Ops.STAGE and origin in node.ranges for node in self.order])
 
     def cut(self, axis: UOp, value: UOp, pieces: tuple[UOp, ...]) -> None:
         """An axis or piece becomes `value`, an expression of `pieces`, which end where it did."""
@@ -126,7 +127,7 @@ class Outline:
         """The kernel after all actions; it names them."""
         if not self._values:
             return self.ast
-        new = replace_axes(self.ast, self._values, self._pieces, self._order)
+        new = replace_axes(self.ast, self._values, self._pieces, self.order)
         if self._shared:
             stores = [
                 after.with_src((*after.src[:2], self._shared[before], *after.src[2:]))
