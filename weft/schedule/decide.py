@@ -337,9 +337,13 @@ class Decider:
         elements = survey.elements[node]
         repeats = self._evaluations(node, demand) // max(1, elements)
         own = elements * node.dtype.itemsize
-        if survey.own_cost(node) == 0 or survey.reduces[node]:
+        if survey.own_cost(node) == 0 or survey.reduces[node] or repeats > UNPACKED_USES:
             return False
-        return repeats <= UNPACKED_USES and UNPACKED_SHARE * survey.read_bytes[node] <= own
+        if UNPACKED_SHARE * survey.read_bytes[node] > own:
+            return False
+        # numbers that are combined to more of them are another matter
+        memory = [u for u in node.toposort() if u.op is Ops.BUFFER]
+        return all([u.dtype.itemsize < node.dtype.itemsize for u in memory])
 
     def _is_worth_padding(self, node: UOp, demands: list[Demand]) -> bool:
         """Whether reductions with reuse read every element so often that zeros in memory cost less
