@@ -13,7 +13,7 @@ tile search, threads from the outermost axes that all bodies share.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from weft.codegen.opt.actions import apply_legal, apply_opt, can_merge, uses_of_axes
 from weft.codegen.opt.axes import closed_axes, size_of
@@ -22,6 +22,8 @@ from weft.codegen.opt.chosen import chosen_kernel
 from weft.codegen.opt.gpu import optimise_groups
 from weft.codegen.opt.opt import Opt, OptError, OptOps
 from weft.codegen.opt.outline import Outline
+from weft.codegen.opt.reduction import Plan, plan_reduction
+from weft.codegen.opt.share import can_share, thread_opts
 from weft.codegen.opt.stage import SCRATCH_BYTES
 from weft.codegen.opt.streams import sweep_opts
 from weft.codegen.opt.strides import Strides
@@ -36,10 +38,7 @@ from weft.codegen.opt.survey import (
     volume,
 )
 from weft.codegen.opt.tile import (
-    EXPANDED_OPS,
-    LATENCY,
     LEAST_REUSE,
-    MOST_SUMS,
     PACKED_REUSE,
     Tile,
     best_tile,
@@ -49,8 +48,7 @@ from weft.codegen.opt.tile import (
     plain_tile,
 )
 from weft.codegen.opt.turn import turn_opts
-from weft.codegen.opt.windows import WINDOW_OPS, WRITTEN_OUT, fitting_tile, is_window
-from weft.dtype import dtypes
+from weft.codegen.opt.windows import fitting_tile
 from weft.helpers import prod
 from weft.renderer.base import Target
 from weft.uop.args import AxisType
@@ -59,12 +57,6 @@ from weft.uop.opset import Ops
 
 # instructions below which waking another core costs more than it saves
 PARALLEL_WORK = 1 << 13
-# outermost rounds per core that even out a slow one
-ROUNDS_PER_CORE = 4
-# operations up to which a short reduction is written out
-WRITTEN_OPS = 600
-# terms that one accumulator takes in before they are added to a second level
-BLOCK = 512
 # a panel larger than this is packed even if its rows are read in order: its lines alias in cache
 PACK_BYTES = 64 << 10
 # elements in a row that a transposition reads and writes at a time
@@ -72,20 +64,8 @@ TURN_READ, TURN_WRITE = 128, 16
 # elements of a row from which on it is kept: vectors of some lanes fill it
 LEAST_ROW = 8
 COSTLY_OPS = frozenset(op for op, weight in WEIGHTS.items() if weight >= 8)
-# instructions of a body that only adds up what it reads; and what memory gives at a time
-STREAMED, LINE_BYTES = 2, 64
 # of a store body: the heavier, the fewer copies
 LIGHT, HEAVY = 24, 80
-
-
-@dataclass
-class Plan:
-    """What is decided for one nest: the actions, in order."""
-
-    opts: list[Opt] = field(default_factory=list)
-
-    def add(self, op: OptOps, axis: tuple[int, ...], arg: int | None = None) -> None:
-        self.opts.append(Opt(op, axis, arg))
 
 
 def optimise(ast: UOp, target: Target) -> UOp:
@@ -111,25 +91,6 @@ def optimise(ast: UOp, target: Target) -> UOp:
         stores.extend(nest.src)
         applied.extend(nest.arg.applied)
     return ast.replace(src=tuple(stores), arg=replace(ast.arg, applied=tuple(applied)))
-
-
-def can_share(parts: list[list[UOp]]) -> bool:
-    """Whether cores may run at different places of the kernel.
-
-    Then nobody reads what another part writes, or in a nest another element than it writes itself.
-    """
-    writers: dict[UOp, tuple[int, UOp]] = {}
-    for number, part in enumerate(parts):
-        for store in part:
-            memory, index = store.src[0].src[:2]
-            if writers.setdefault(memory, (number, index)) != (number, index):
-                return False
-    for number, part in enumerate(parts):
-        for node in UOp.sink(*part).toposort():
-            if node.op is Ops.LOAD and node.src[0].src[0] in writers:
-                if writers[node.src[0].src[0]] != (number, node.src[0].src[1]):
-                    return False
-    return True
 
 
 def nests(ast: UOp) -> list[list[UOp]]:
@@ -295,7 +256,7 @@ def tile_opts(nest: Nest, tiles: dict[Body, Tile], target: Target) -> list[Opt]:
     for body in nest.bodies[:-1]:
         from_outside = vector is not None and vector in body.axes
         sums = prod(copies.get(axis, 1) for axis in body.around) if from_outside else 0
-        _plan_reduction(plan, body, tiles[body].choice, sums, target)
+        plan_reduction(plan, body, tiles[body].choice, sums, target)
     if main.is_reduction and vector is not None and vector in main.axes:
         _plan_stages(plan, main, tiles[main].choice, vector)
     return plan.opts
@@ -414,116 +375,6 @@ def _plan_turn(plan: Plan, stores: Body, target: Target) -> None:
             return
 
 
-def _plan_reduction(plan: Plan, body: Body, choice: Choice, sums: int, target: Target) -> None:
-    """Lanes, written-out parts and blocks of the reduce axes of one body.
-
-    `sums`: where an output axis gives the lanes, how many vectors of sums there are; else 0.
-    """
-    fixed = [axis for axis in body.own if axis.src[0].op is Ops.CONST]
-    outer_copies = prod(n for axis, n in choice.copies.items() if axis not in body.own)
-    terms = volume(body.own)
-    if len(fixed) == len(body.own) and terms <= WRITTEN_OUT:
-        if terms * outer_copies * body.weight() <= (WINDOW_OPS if is_window(body) else WRITTEN_OPS):
-            for axis in body.own:
-                plan.add(OptOps.UNROLL, axis.arg.number, 0)
-            return
-    loops = [(axis.arg.number, extent(axis)) for axis in body.own]
-    if sums:
-        for axis in body.fields:
-            plan.add(OptOps.UNROLL, axis.arg.number, 0)
-        loops = [(axis.arg.number, extent(axis)) for axis in body.own if axis not in body.fields]
-        number, rounds = loops[-1]
-        unroll = LATENCY // (sums * volume(body.fields))
-        if unroll > 1 and rounds >= 4 * unroll:
-            plan.add(OptOps.UNROLL, number, unroll)
-            loops[-1] = ((*number, 0), rounds // unroll)
-    elif choice.vector is not None:
-        axis, lanes = choice.vector, choice.lanes
-        is_stream = outer_copies == 1 and _is_stream(body, choice, target)
-        if is_stream:
-            # memory feeds two loads of half a line better than one of a whole line
-            lanes //= 2
-        place = body.own.index(axis)
-        plan.add(OptOps.VECTOR, axis.arg.number, lanes)
-        loops[place] = ((*axis.arg.number, 0), extent(axis) // lanes)
-        unroll = LATENCY
-        if not is_stream:
-            unroll = _unroll_count(body, choice, loops[place][1], outer_copies, target)
-        if unroll > 1:
-            number, rounds = loops[place]
-            plan.add(OptOps.UNROLL, number, unroll)
-            loops[place] = ((*number, 0), rounds // unroll)
-        if axis.src[0].op is Ops.CONST and 1 < extent(axis) % lanes:
-            # the rest in one vector as well, some of its lanes empty
-            plan.add(OptOps.PADTO, (*axis.arg.number, 2), lanes)
-            plan.add(OptOps.VECTOR, (*axis.arg.number, 2), 0)
-        _write_out_short(plan, body, axis, unroll * outer_copies * len(body.closers))
-    rounded = body.closers[0].dtype in dtypes.floats and body.closers[0].arg is Ops.ADD
-    if rounded and outer_copies <= 4:
-        _plan_blocks(plan, [loop for loop in loops if loop[1] > 1])
-
-
-def _write_out_short(plan: Plan, body: Body, vector: UOp, sums: int) -> None:
-    """The shortest inner axes beside the lanes: what depends on the axes around is computed once
-    for all of their steps, and what depends on them alone (a shift) becomes a number."""
-    copies = 1
-    for axis in reversed(body.own):
-        if axis is vector:
-            continue
-        copies *= extent(axis)
-        if axis.src[0].op is not Ops.CONST or copies * sums > MOST_SUMS:
-            return
-        if copies * body.weight() > EXPANDED_OPS:
-            return
-        plan.add(OptOps.UNROLL, axis.arg.number, 0)
-
-
-def _plan_blocks(plan: Plan, loops: list[tuple[tuple[int, ...], int]]) -> None:
-    """Two levels of sums, if one would have so many terms that their errors pile up."""
-    if prod(size for _, size in loops) <= 4 * BLOCK:
-        return
-    inner = 1
-    for number, size in reversed(loops):
-        if inner * size >= BLOCK:
-            plan.add(OptOps.BLOCK, number, min(size, max(2, BLOCK // inner)))
-            return
-        inner *= size
-
-
-def _unroll_count(
-    body: Body, choice: Choice, rounds: int, outer_copies: int, target: Target
-) -> int:
-    """Enough accumulators to hide the latency of a sum."""
-    weight = body.weight()
-    wanted = 4 if weight <= 12 else 2 if weight <= 60 else 1
-    if wanted * outer_copies > 2 and _reads_far(body, choice, target):
-        # memory takes longer than two sums; and each load that steps less far is guessed sooner
-        wanted = 2 if outer_copies == 1 else 1
-    wanted = max(choice.copies.get(choice.vector, 1) if choice.vector is not None else 1, wanted)
-    while wanted > 1 and (wanted > rounds or wanted * outer_copies * len(body.closers) > MOST_SUMS):
-        wanted //= 2
-    return max(wanted, 1)
-
-
-def _is_stream(body: Body, choice: Choice, target: Target) -> bool:
-    """Whether it is little more than reading lines one after another, from behind the caches."""
-    if body.weight() > STREAMED or choice.lanes * body.closers[0].dtype.itemsize < LINE_BYTES:
-        return False
-    return extent(body.own[-1]) >= LATENCY * choice.lanes and _reads_far(body, choice, target)
-
-
-def _reads_far(body: Body, choice: Choice, target: Target) -> bool:
-    """Whether what runs along the lanes comes from behind the second cache."""
-    return any(
-        [
-            choice.vector in item.ranges
-            and volume(item.ranges) * item.dtype.itemsize > target.l2
-            and item.steps is not None
-            for item in body.items
-        ]
-    )
-
-
 def _plan_stages(plan: Plan, body: Body, choice: Choice, vector: UOp) -> None:
     """Operands in another order than the lanes, or of large panels, are packed."""
     number = vector.arg.number
@@ -553,60 +404,6 @@ def _wants_packing(body: Body, item: Item, size: int) -> bool:
     if overlaps(body, item):
         return False
     return size > PACK_BYTES and reuse >= PACKED_REUSE and not item.masked
-
-
-# ------------------------------------------------------------ threads
-def share_outputs(ast: UOp, target: Target) -> UOp:
-    """The kernel with its outermost loops shared by the cores."""
-    outline = Outline(ast)
-    return apply_legal(outline, thread_opts(outline, target), target).kernel()
-
-
-def thread_opts(outline: Outline, target: Target) -> list[Opt]:
-    """What shares the outermost loops on which everything in the nest depends."""
-    main = max(outline.ast.src, key=lambda store: volume(outline.ended(store)))
-    loops = [
-        axis
-        for axis in outline.ended(main)
-        if axis.arg.kind is AxisType.LOOP and axis.src[0].op is Ops.CONST and extent(axis) > 1
-    ]
-    outputs = set(outline.ended(main))
-    needs = [axes for axes in outline.needs(main) if axes <= outputs]
-    shared = [axis for axis in loops if all([axis in axes for axes in needs])]
-    chosen: list[UOp] = []
-    for axis in shared:
-        # nothing is computed again for a round more, and a core that is late has fewer to do
-        if volume(chosen) >= ROUNDS_PER_CORE * target.cores:
-            break
-        chosen.append(axis)
-    names = [axis.arg.number for axis in chosen]
-    opts: list[Opt] = []
-    for axis in loops:
-        # what does not depend on such an axis is staged once per round of it: few rounds, then
-        rounds = ROUNDS_PER_CORE * target.cores
-        if axis in shared or _is_even(chosen, target) or volume(chosen) >= rounds:
-            continue
-        if volume([*chosen, axis]) <= 2 * rounds:
-            chosen.append(axis)
-            names.append(axis.arg.number)
-            continue
-        parts = min(-(-rounds // volume(chosen)), extent(axis) // 2)
-        opts.append(Opt(OptOps.SPLIT, axis.arg.number, -(-extent(axis) // parts)))
-        names.append((*axis.arg.number, 0))
-        break
-    if names:
-        opts.append(Opt(OptOps.THREAD, names[0], tuple(names[1:]) or None))
-    return opts
-
-
-def _is_even(axes: list[UOp], target: Target) -> bool:
-    """Whether the rounds of these axes keep all cores busy to the end."""
-    rounds = volume(axes)
-    if rounds < target.cores:
-        return False
-    if rounds >= ROUNDS_PER_CORE * target.cores:
-        return True
-    return rounds % target.cores == 0
 
 
 __all__ = ["merge_axes", "nests", "optimise", "size_of"]

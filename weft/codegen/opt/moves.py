@@ -20,8 +20,9 @@ from typing import Any
 from weft.codegen.opt.actions import apply_opt
 from weft.codegen.opt.axes import LOOP_KINDS, all_axes, closed_axes
 from weft.codegen.opt.chosen import choosing, leave_to_heuristic
-from weft.codegen.opt.heuristic import can_share, merge_axes, nests, optimise, share_outputs
+from weft.codegen.opt.heuristic import merge_axes, nests, optimise
 from weft.codegen.opt.opt import Opt, OptError, OptOps
+from weft.codegen.opt.share import can_share, share_outputs
 from weft.codegen.opt.survey import Item, extent, nests_of, volume
 from weft.dtype import dtypes
 from weft.errors import DataError
