@@ -120,3 +120,42 @@ def test_a_few_rows_are_one_kernel(layout: BlockFormat) -> None:
         x = Tensor.empty(rows, weights.shape[1])
         assert len((x @ weights.T).schedule()) == 1
         assert len((x @ weights.T + 1).relu().schedule()) == 1
+
+
+def test_loaded_lazily_they_stay_small(tmp_path: Path) -> None:
+    expected = written(tmp_path / "x.gguf", 64, 128)
+    state = {"weight": gguf_load(tmp_path / "x.gguf")[1]["w"]}
+    layer = nn.Linear(128, 64, bias=False)
+    nn.state.load_state_dict(layer, state, verbose=False, consume=True, realize=False)
+    step = TinyJit(lambda x: layer(x).realize())
+    x = Tensor.ones(1, 128).contiguous().realize()
+    for _ in range(4):
+        np.testing.assert_allclose(step(x).numpy()[0], expected.sum(1), rtol=1e-4, atol=1e-2)
+    assert not layer.weight._cell.is_realized
+
+
+def test_training_beside_them(tmp_path: Path) -> None:
+    """Gradients pass through a product with them, jitted or not."""
+    written(tmp_path / "x.gguf", 64, 128)
+    weights = gguf_load(tmp_path / "x.gguf")[1]["w"]
+
+    def trained(decorate: Any) -> Any:
+        scale = Tensor.ones(64, requires_grad=True).contiguous().realize()
+        scale.requires_grad = True
+        optimizer = nn.optim.SGD([scale], lr=1e-7)
+
+        @decorate
+        def step(x: Tensor) -> Tensor:
+            with Tensor.train():
+                optimizer.zero_grad()
+                loss = ((x @ weights.T * scale) ** 2).mean().backward()
+                optimizer.step()
+                return loss
+
+        inputs = np.random.default_rng(0).standard_normal((5, 8, 128)).astype(np.float32)
+        return [step(Tensor(x).realize()).item() for x in inputs], scale.numpy()
+
+    plain, jitted = trained(lambda function: function), trained(TinyJit)
+    np.testing.assert_allclose(jitted[0], plain[0], rtol=1e-6)
+    np.testing.assert_array_equal(jitted[1], plain[1])
+    assert not weights._cell.is_realized

@@ -55,7 +55,8 @@ def gguf_load(fn: Readable) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
     A quantised tensor is a lazy float32 expression over its blocks, which stay as small as they are
     in the file: when it is first used, they are read (from disk for a path) and put into the order
-    that products like, and that copy is kept for as long as the tensor lives.
+    that products like, and that copy is kept for as long as the tensor lives. A model that takes
+    them with `load_state_dict(model, tensors, realize=False)` keeps them that small.
 
     >>> import struct
     >>> name = struct.pack("<Q", 1) + b"w"
