@@ -35,6 +35,16 @@ GOALS = {
     "gpt2_train": (0.9, 1.2),
     "decode*": (1.0, 1.0),
 }
+# of a page that holds the table
+_HEAD = """# Speed beside its peers
+
+    KEPT=MALLOC_MMAP_THRESHOLD_=8589934592,MALLOC_TRIM_THRESHOLD_=8589934592
+    python -m bench.speed --with weft torch torch@$KEPT torch-compile jax machine --json FILE
+    python -m bench.table FILE --write docs/bench.md
+
+What each workload is stands in `bench/workloads.py`, how they are timed in `bench/README.md`. "Kept
+memory" is PyTorch with a malloc that gives nothing back to the system between calls.
+"""
 # names that run nobody's code
 _NOT_PEERS = ("machine",)
 
@@ -78,6 +88,15 @@ def row_of(name: str, found: Results, subject: str = "weft") -> Row | None:
     )
 
 
+def shown(peer: str | None) -> str:
+    """
+    >>> shown("jax"), shown("torch@MALLOC_TRIM_THRESHOLD_=1")
+    ('jax', 'torch, kept memory')
+    """
+    name, _, options = (peer or "-").partition("@")
+    return f"{name}, kept memory" if "MALLOC_" in options else peer or "-"
+
+
 def goal_of(name: str) -> tuple[float, float] | None:
     """
     >>> goal_of("conv_large"), goal_of("unet")
@@ -100,7 +119,7 @@ def cells(row: Row) -> list[str]:
     return [
         row.name,
         milliseconds(row.own),
-        "-" if row.peer_time is None else f"{milliseconds(row.peer_time)} ({row.peer})",
+        "-" if row.peer_time is None else f"{milliseconds(row.peer_time)} ({shown(row.peer)})",
         "-" if row.ratio is None else f"{row.ratio:.2f}{marks}",
         "-" if goal is None else f"{goal[0]} / {goal[1]}",
         "-" if row.share is None else f"{row.share:.0%}",
@@ -135,11 +154,7 @@ def main() -> None:
     options = parser.parse_args()
     text = table(json.loads(Path(options.file).read_text()))
     if options.write:
-        command = "python -m bench.speed --with weft torch torch-compile jax machine --json FILE"
-        head = (
-            f"# Speed beside its peers\n\nMade by `{command}` and `python -m bench.table FILE`.\n"
-        )
-        Path(options.write).write_text(f"{head}\n{text}")
+        Path(options.write).write_text(f"{_HEAD}\n{text}")
     else:
         print(text)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from weft import Tensor, dtypes
+from weft import Tensor, Variable, dtypes, nn
 from weft.errors import (
     ArgumentError,
     DataError,
@@ -20,8 +20,15 @@ from weft.errors import (
 )
 
 A = Tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+PART = Tensor.arange(8)[: Variable("n", 3, 8).bind(5)]
 
 MISTAKES: list[tuple[Callable[[], Any], type[WeftError], str]] = [
+    (lambda: PART.split(2), ShapeError, r"split of axis 0 of \(n=5,\).*a variable.*of each part"),
+    (lambda: PART.chunk(2), ShapeError, r"chunk of axis 0 of \(n=5,\).*a variable"),
+    (lambda: PART.topk(2), ArgumentError, r"topk of 2 .*a variable.*sort"),
+    (lambda: nn.Linear("a", 3), ArgumentError, r"in_features is an int, found 'a'"),
+    (lambda: nn.Conv2d("a", 1, 3), ArgumentError, r"in_channels is an int, found 'a'"),
+    (lambda: nn.optim.SGD([A], lr=-1.0), ArgumentError, r"at least 0, found -1.0"),
     (
         lambda: Tensor([[1, 2], [3]]),
         DataError,

@@ -413,8 +413,9 @@ class MovementMixin(ArithMixin):
             sizes = list(asked)
         else:
             size = whole_number("the size of a part", asked[0], least=1)
+            self._refuse_symbolic("split", axis, "give the size of each part")
             sizes = [min(size, total - start) for start in range(0, max(1, total), size)]
-        if any(is_int(size) and size < 0 for size in sizes) or sum(sizes) != total:
+        if any(is_int(size) and size < 0 for size in sizes) or not same_size(sum(sizes), total):
             raise ShapeError(
                 f"split of axis {dim} of {self.shape} into {list(sizes)}: the sum must be {total}"
             )
@@ -426,6 +427,14 @@ class MovementMixin(ArithMixin):
             start += size
         return tuple(parts)
 
+    def _refuse_symbolic(self, what: str, axis: int, instead: str) -> None:
+        """Where the number of results would depend on a size that is known at run time only."""
+        if not is_int(self.shape[axis]):
+            raise ShapeError(
+                f"{what} of axis {axis} of {self.shape}: its size is a variable, so how many parts "
+                f"there are is not known; {instead}"
+            )
+
     def chunk(self, chunks: int, dim: int = 0) -> list[Self]:
         """At most `chunks` parts of equal size along an axis, the last one smaller.
 
@@ -436,6 +445,7 @@ class MovementMixin(ArithMixin):
         axis = self._axis(dim)
         if self.ndim == 0:
             raise ShapeError("chunk of a tensor of shape (): it has no axis to cut")
+        self._refuse_symbolic("chunk", axis, "split takes the size of each part")
         size = ceildiv(self.shape[axis], chunks)
         return list(self.split(size, axis) if size else self.split([0] * chunks, axis))
 

@@ -195,6 +195,11 @@ class SortMixin(ConvMixin):
         """
         axis = self._axis(dim)
         k = whole_number("k", k)
+        if self.ndim and not is_int(self.shape[axis]):
+            raise ArgumentError(
+                f"topk of {k} elements along axis {dim} of shape {self.shape}: its size is a "
+                "variable, which may be less; sort takes such an axis"
+            )
         if self.ndim == 0 or not 0 <= k <= self.shape[axis]:
             raise ArgumentError(f"topk of {k} elements along axis {dim} of shape {self.shape}")
         found: tuple[Self, Self] = self._top(k, axis, bool(largest))

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from weft.errors import ArgumentError
 from weft.helpers import prod
+from weft.mixin.check import whole_number
 from weft.nn.amp import computing
 from weft.nn.initial import fan_in_uniform
 from weft.tensor import Tensor
@@ -39,6 +40,9 @@ class _Convolution:
         dilation: Sizes,
         groups: int,
     ) -> None:
+        in_channels = whole_number("in_channels", in_channels, least=1)
+        out_channels = whole_number("out_channels", out_channels, least=1)
+        groups = whole_number("groups", groups)
         if groups < 1 or in_channels % groups or out_channels % groups:
             raise ArgumentError(
                 f"a convolution from {in_channels} to {out_channels} channels in {groups} groups: "

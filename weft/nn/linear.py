@@ -12,6 +12,7 @@ from typing import Any
 
 from weft.dtype import dtypes
 from weft.errors import ArgumentError, DTypeError
+from weft.mixin.check import whole_number
 from weft.mixin.dtype import computing_dtype
 from weft.nn.amp import computing
 from weft.nn.initial import fan_in_uniform, normal
@@ -26,8 +27,8 @@ class Linear:
     """
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
-        self.in_features = in_features
-        self.out_features = out_features
+        self.in_features = whole_number("in_features", in_features, least=0)
+        self.out_features = whole_number("out_features", out_features, least=0)
         self.weight = fan_in_uniform(out_features, in_features, fan_in=in_features)
         self.bias = fan_in_uniform(out_features, fan_in=in_features) if bias else None
 

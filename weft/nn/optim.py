@@ -77,6 +77,8 @@ class Optimizer:
             raise ArgumentError(
                 f"an optimiser needs parameters, found none to train among {len(given)} tensors"
             )
+        if isinstance(lr, (int, float)) and not lr >= 0:
+            raise ArgumentError(f"an optimiser's learning rate is at least 0, found {lr}")
         # in memory from the first step on, so that all steps are the same program
         Tensor.realize(*self.params, *self.buffers)
         asked, fused = frame.get("device"), frame.get("fused")
