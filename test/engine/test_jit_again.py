@@ -133,3 +133,26 @@ def test_a_tensor_that_waits_for_its_gradient() -> None:
         result = function(x)
     assert result.tolist() == [2, 4, 6, 8, 10, 12]
     assert result.requires_grad is TinyJit(lambda a: a * 2)(x).requires_grad
+
+
+def test_containers_that_are_looked_into(glances: list[bool]) -> None:
+    config = {"factor": 2, "names": ["a"]}
+
+    def scaled(a: Tensor) -> Tensor:
+        return a * config["factor"] if config["names"][0] == "a" else a
+
+    function = TinyJit(scaled)
+    x = numbers(1)
+    ready(function, x)
+    glances.clear()
+    assert function(x).tolist()[0] == 2 and glances == [True]
+    for value in (3, 3.5, True, 2):
+        config["factor"] = value
+        for _ in range(4):
+            found, wanted = function(x), scaled(x)
+            assert found.dtype is wanted.dtype and found.tolist() == wanted.tolist()
+    config["names"][0] = "b"
+    for _ in range(4):
+        assert function(x).tolist()[0] == 1
+    config["names"] = ["a"]
+    assert function(x).tolist()[0] == 2

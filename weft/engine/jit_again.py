@@ -16,7 +16,7 @@ from typing import Any
 from weft.device import Buffer, Device
 from weft.engine.jit_arguments import Arguments
 from weft.engine.jit_graph import CapturedGraph
-from weft.engine.jit_names import Chain
+from weft.engine.jit_names import Chain, values_of
 from weft.engine.jit_values import Values
 from weft.tensor import Tensor
 from weft.uop.opset import Ops
@@ -29,7 +29,7 @@ class Again:
     for graphs that read nothing else and write new memory alone.
     """
 
-    __slots__ = ("_kinds", "_place", "chains", "graph", "knobs", "values")
+    __slots__ = ("_chains", "_kinds", "_place", "_values", "graph", "knobs")
 
     def __init__(
         self,
@@ -42,8 +42,8 @@ class Again:
         self.graph = graph
         self.knobs = knobs
         # names in the function, and what they meant
-        self.chains = chains
-        self.values = values
+        self._chains = chains
+        self._values = values
         self._place = Device.DEFAULT
         self._kinds = [
             (dtype, place, size, shape, requires_grad)
@@ -58,6 +58,16 @@ class Again:
         if not arguments.is_stored or not graph.is_plain:
             return False
         return not any([found.structure[5] for found in arguments.descriptions])
+
+    def has_names(self) -> bool:
+        """Whether the names in the function mean the same as then."""
+        roots = values_of(self._chains)
+        values = self._values
+        if values.are_those_of(roots):
+            return True
+        # in containers that are looked into anything may have changed
+        found = Values(self._chains, roots)
+        return found.structure == values.structure and found.numbers == values.numbers
 
     def memory(self, args: tuple[Any, ...]) -> list[Buffer] | None:
         """The memory of the arguments; None if they are not of this kind, or it takes a closer
