@@ -6,7 +6,7 @@ In: the four shapes of row M21. Out: two tables. One has the operations of the l
 convolution's kernels and the time to make them, with the matrices as plain numbers (what weft does)
 and materialised for the shape and device, the axes of the transforms written out in both. The other
 has mean and standard deviation of 30 runs, plain and by Winograd, with both kinds of matrices; a
-run is as many calls as take 50 milliseconds together, and what is given is the time of one.
+run is as many calls as take 200 milliseconds together, and what is given is the time of one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SHAPES = [(1, 3, 16, 32, 3), (8, 16, 32, 64, 3), (16, 32, 64, 128, 3), (8, 16, 3
 PEER_OPERATIONS = {0: 1750, 1: 2436, 2: 3240}
 RUNS = 30
 # of making the programs; and seconds of calls that are one run
-REPEATS, RUN_SECONDS = 7, 0.05
+REPEATS, RUN_SECONDS = 7, 0.2
 TILE, POINTS = 4, 6
 
 
