@@ -43,7 +43,8 @@ _HEAD = """# Speed beside its peers
     python -m bench.table FILE --write docs/bench.md
 
 What each workload is stands in `bench/workloads.py`, how they are timed in `bench/README.md`. "Kept
-memory" is PyTorch with a malloc that gives nothing back to the system between calls.
+memory" is PyTorch with a malloc that gives nothing back to the system between calls. FILE is added
+to: rows during which the machine was busy are measured again, with `--only`, in a run of their own.
 """
 # names that run nobody's code
 _NOT_PEERS = ("machine",)
