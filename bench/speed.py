@@ -257,6 +257,18 @@ def markdown(rows: list[list[str]]) -> str:
     )
 
 
+def current_commit() -> str:
+    """What is measured, as far as the checkout knows."""
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    try:
+        folder = Path(__file__).parent
+        return subprocess.check_output(
+            command, cwd=folder, text=True, stderr=subprocess.DEVNULL
+        ).strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
 def keep(path: str | None, part: str, name: str, found: Any, options: Any) -> None:
     """Add results to a JSON file."""
     if not path:
@@ -266,6 +278,9 @@ def keep(path: str | None, part: str, name: str, found: Any, options: Any) -> No
     machine = {"cpu": platform.processor() or platform.machine(), "threads": options.threads}
     known.setdefault("machine", {**machine, "python": platform.python_version()})
     known.setdefault(part, {})[name] = found
+    commits = known.setdefault("commits", [])
+    if (commit := current_commit()) not in commits:
+        commits.append(commit)
     file.write_text(json.dumps(known, indent=1))
 
 

@@ -138,6 +138,8 @@ def table(known: dict[str, Any]) -> str:
         lines.append(f"\nGeometric mean of {len(ratios)} ratios: **{mean:.2f}**.")
     machine = known.get("machine", {})
     facts = ", ".join(f"{name} {value}" for name, value in machine.items())
+    if known.get("commits"):
+        facts += f", commits {' and '.join(known['commits'])}"
     lines.append(
         f"\nMedians; {facts}. Ratio: the best peer's time over weft's, above 1 weft is faster. "
         '"Of the machine": the time of as much reading or as many multiply-adds as the workload '

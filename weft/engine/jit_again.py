@@ -29,7 +29,7 @@ class Again:
     for graphs that read nothing else and write new memory alone.
     """
 
-    __slots__ = ("_chains", "_kinds", "_place", "_values", "graph", "knobs")
+    __slots__ = ("_chains", "_place", "_structures", "_values", "graph", "knobs")
 
     def __init__(
         self,
@@ -45,19 +45,12 @@ class Again:
         self._chains = chains
         self._values = values
         self._place = Device.DEFAULT
-        self._kinds = [
-            (dtype, place, size, shape, requires_grad)
-            for dtype, place, size, shape, _, _, requires_grad in [
-                found.structure for found in arguments.descriptions
-            ]
-        ]
+        self._structures = [found.structure for found in arguments.descriptions]
 
     @staticmethod
     def fits(graph: CapturedGraph, arguments: Arguments) -> bool:
         """Whether calls like this one may be recognised so."""
-        if not arguments.is_stored or not graph.is_plain:
-            return False
-        return not any([found.structure[5] for found in arguments.descriptions])
+        return arguments.is_stored and graph.is_plain
 
     def has_names(self) -> bool:
         """Whether the names in the function mean the same as then."""
@@ -72,28 +65,28 @@ class Again:
     def memory(self, args: tuple[Any, ...]) -> list[Buffer] | None:
         """The memory of the arguments; None if they are not of this kind, or it takes a closer
         look to know."""
-        kinds = self._kinds
-        if len(args) != len(kinds) or Device.DEFAULT != self._place:
+        structures = self._structures
+        if len(args) != len(structures) or Device.DEFAULT != self._place:
             return None
         found: list[Buffer] = []
-        for tensor, (dtype, place, size, shape, requires_grad) in zip(args, kinds, strict=True):
+        for tensor, structure in zip(args, structures, strict=True):
             if type(tensor) is not Tensor or tensor._moves or tensor.grad is not None:
                 return None
             node = tensor._cell._value
-            reshaped = None
+            shape = None
             if node.op is Ops.RESHAPE and len(node.src) == 1:
-                reshaped = node.arg
+                shape = node.arg
                 node = node.src[0]
-            if node.op is not Ops.BUFFER or node.dtype is not dtype or reshaped != shape:
+            held = node.held
+            if node.op is not Ops.BUFFER or held is None or held.buffer is None:
+                return None
+            # several cells: some of them may have ended, which only a walk over them tells
+            if held.is_shared or len(held.cells) != 1 or held.buffer in found:
                 return None
             facts = node.arg
-            if facts.size != size or facts.device != place:
-                return None
-            held = node.held
-            # several cells: some of them may have ended, which only a walk over them tells
-            if held is None or held.buffer is None or held.is_shared or len(held.cells) != 1:
-                return None
-            if tensor.requires_grad is not requires_grad or held.buffer in found:
+            # as `describe` has it: no moves, and memory that is not shared
+            seen = (node.dtype, facts.device, facts.size, shape, (), False, tensor.requires_grad)
+            if seen != structure:
                 return None
             found.append(held.buffer)
         return found

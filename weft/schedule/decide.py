@@ -292,9 +292,9 @@ class Decider:
     def _decide(self, node: UOp) -> None:
         unique: dict[tuple[Any, ...], Demand] = {d.key: d for d in self.demands[node]}
         demands = list(unique.values())
-        if self._is_unpacked(node, demands):
-            self._inline(node, [replace(demand, unpacked=True) for demand in demands])
-        elif self._may_inline(node, demands):
+        if self._may_inline(node, demands):
+            if self._is_unpacked(node, demands):
+                demands = [replace(demand, unpacked=True) for demand in demands]
             self._inline(node, demands)
         else:
             self._store(node)
@@ -320,7 +320,7 @@ class Decider:
             return node.op is not Ops.PAD or not self._is_worth_padding(node, demands)
         if node in self.survey.padded and self._is_read_apart(node, demands):
             return False
-        return self._may_repeat(node, demands)
+        return self._is_unpacked(node, demands) or self._may_repeat(node, demands)
 
     def _is_unpacked(self, node: UOp, demands: list[Demand]) -> bool:
         """Whether a product computes its operand out of less memory than that would take.
@@ -330,20 +330,16 @@ class Decider:
         if len(demands) != 1 or not demands[0].inside or node.op not in GroupOp.Elementwise:
             return False
         demand, survey = demands[0], self.survey
-        if demand.draft.device != self._device_of(node) or demand.draft.count >= OP_BUDGET:
-            return False
         if demand.unpacked:
             return True
+        if survey.own_cost(node) == 0 or survey.reduces[node]:
+            return False
         elements = survey.elements[node]
+        if UNPACKED_SHARE * survey.read_bytes[node] > elements * node.dtype.itemsize:
+            return False
         repeats = self._evaluations(node, demand) // max(1, elements)
-        own = elements * node.dtype.itemsize
-        if survey.own_cost(node) == 0 or survey.reduces[node] or repeats > UNPACKED_USES:
-            return False
-        if UNPACKED_SHARE * survey.read_bytes[node] > own:
-            return False
         # numbers that are combined to more of them are another matter
-        memory = [u for u in node.toposort() if u.op is Ops.BUFFER]
-        return all([u.dtype.itemsize < node.dtype.itemsize for u in memory])
+        return repeats <= UNPACKED_USES and survey.reads_narrower(node)
 
     def _is_worth_padding(self, node: UOp, demands: list[Demand]) -> bool:
         """Whether reductions with reuse read every element so often that zeros in memory cost less

@@ -62,6 +62,10 @@ class Survey:
             return 0
         return _COST.get(node.op, 1) if node.op in GroupOp.Elementwise else 0
 
+    def reads_narrower(self, node: UOp) -> bool:
+        """Whether all memory that it is computed from holds elements of fewer bytes than it has."""
+        return all([leaf.dtype.itemsize < node.dtype.itemsize for leaf in self._reads[node]])
+
     def _visit(self, node: UOp) -> None:
         if node.op in (Ops.STORE, Ops.SINK):
             return

@@ -73,7 +73,7 @@ class Body:
     items: list[Item] = field(default_factory=list)
     is_fill: bool = False  # of fast memory, whose axes can only be split evenly
     pinned: frozenset[UOp] = frozenset()  # axes that staged values depend on: they stay loops
-    # short reduce axes by which bits are shifted in its innermost loop, see `fields`
+    # short reduce axes by which bits are shifted in its innermost loop: the fields of a word
     fields: list[UOp] = field(default_factory=list)
 
     @property

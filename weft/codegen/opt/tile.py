@@ -131,7 +131,10 @@ class _Search:
             self.most = STREAMS if self.axes[2] is None else STREAMS + 2
             self.most = max(1, min(self.most, MOST_SUMS // _written_out(body, plain)))
         self.limits = [1 if self._is_one_stream(axis, target) else self.most for axis in self.axes]
-        if plain.vector in body.around and self._saves_little():
+        if plain.vector in body.own:
+            # of these copies the reduction's plan has its own idea
+            self.limits[0] = self.room
+        elif self._saves_little():
             self.limits[0] = 1 if body.fields else STREAMS
         self.sizes = [1 if axis is None else extent(axis) for axis in self.axes]
         self.lanes = (plain.lanes if plain.vector is not None else 1, 1, 1)
@@ -171,11 +174,11 @@ class _Search:
         most = min(self.room, EXPANDED_OPS / self.weight) / len(self.body.closers)
         exact = self.body.is_fill
         for first in _counts(along, self.plain.lanes, exact and along not in self.body.own):
+            if first > self.limits[0]:
+                break
             for second in _counts(rows, 1, exact):
                 for third in _counts(more, 1, exact):
                     if first * second * third >= most or third > self.limits[2]:
-                        break
-                    if first > self.limits[0]:
                         break
                     if second > self.limits[1]:
                         break
