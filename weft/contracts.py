@@ -13,6 +13,7 @@ import functools
 import os
 import threading
 from abc import ABC, abstractmethod
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -252,18 +253,18 @@ class Queue(Protocol):
 class Graph(Protocol):
     """Recorded launches that replay with one call from Python.
 
-    What differs between replays is in `words`, 64-bit numbers: addresses of memory and values of
-    variables. An argument of a launch is one of the words plus a number.
+    What differs between replays is in `words`, 64-bit numbers that the caller writes: addresses of
+    memory and values of variables. An argument of a launch is one of the words plus a number.
     """
 
-    def __init__(self, words: int) -> None:
-        """A graph over so many words."""
+    def __init__(self, words: array[int]) -> None:
+        """A graph over these words, which keep their place."""
 
     def record(self, program: Program, arguments: Sequence[tuple[int, int]]) -> None:
         """Adds a launch; its buffers, then its variables, are (word, what is added to it)."""
 
-    def replay(self, words: Sequence[int]) -> None:
-        """Runs all launches in order, with these words."""
+    def replay(self) -> None:
+        """Runs all launches in order, with the words as they are now."""
 
 
 class ImmediateQueue:

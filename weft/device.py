@@ -31,7 +31,7 @@ from weft.contracts import (
 )
 from weft.dtype import DType, to_numpy_dtype
 from weft.errors import ArgumentError, DeviceError
-from weft.knobs import DEBUG, requested_device
+from weft.knobs import DEBUG, ContextVar, requested_device
 
 __all__ = [
     "Allocator",
@@ -366,6 +366,8 @@ class DeviceRegistry:
     @DEFAULT.setter
     def DEFAULT(self, device: str) -> None:
         self._default = self[device].name
+        # it is a knob like others
+        ContextVar.turns += 1
 
     @property
     def default(self) -> BaseDevice:

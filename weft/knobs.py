@@ -118,6 +118,7 @@ class ContextVar(Generic[Value]):
             self._turn(checked)
         else:
             self._override.set(checked)
+            entered.set(_renewed(entered.get()))
 
     def _turn(self, new: Value) -> None:
         self._base = new
@@ -181,17 +182,26 @@ class ContextVar(Generic[Value]):
         return (ContextVar, (self.name, KNOBS[self.name].default))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Saved:
-    """What one entered `Context` must put back, and the one it is nested in."""
+    """What one entered `Context` must put back, and the one it is nested in.
+
+    Made anew when a knob is set inside: the same object means the same knobs, but for those that
+    were set for the process, which `ContextVar.turns` counts.
+    """
 
     values: tuple[tuple[ContextVar[Any], Any], ...]
     outer: _Saved | None
 
 
-_entered: contextvars.ContextVar[_Saved | None] = contextvars.ContextVar(
+entered: contextvars.ContextVar[_Saved | None] = contextvars.ContextVar(
     "weft.Context", default=None
 )
+
+
+def _renewed(saved: _Saved | None) -> _Saved | None:
+    """The same, as other objects."""
+    return None if saved is None else _Saved(saved.values, _renewed(saved.outer))
 
 
 class Context:
@@ -211,7 +221,7 @@ class Context:
 
     def __enter__(self) -> Context:
         saved = tuple((variable, variable._override.get()) for variable, _ in self._values)
-        _entered.set(_Saved(saved, _entered.get()))
+        entered.set(_Saved(saved, entered.get()))
         for variable, value in self._values:
             variable._override.set(value)
         return self
@@ -222,10 +232,10 @@ class Context:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        saved = _entered.get()
+        saved = entered.get()
         if saved is None:
             raise ArgumentError("a Context was left that was not entered in this thread")
-        _entered.set(saved.outer)
+        entered.set(saved.outer)
         for variable, value in saved.values:
             variable._override.set(value)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextvars
+
 import numpy as np
 import pytest
 
-from weft import Context, Tensor, TinyJit, dtypes
+from weft import Context, Device, Tensor, TinyJit, dtypes
 from weft.engine import jit_again
 from weft.engine.jit_again import Again
+from weft.knobs import TRAINING
 
 
 @pytest.fixture
@@ -113,6 +116,36 @@ def test_knobs_and_names() -> None:
         ready(function, x)
         factor = 5
         assert function(x).tolist()[0] == 5
+
+
+def test_knobs_set_inside_of_contexts() -> None:
+    function = TinyJit(lambda a: a * 2 if Tensor.training else a)
+    x = numbers(1)
+    with Context(TRAINING=0):
+        ready(function, x)
+        # as an asynchronous task has it: the same contexts, set apart from then on
+        task = contextvars.copy_context()
+        with Context(DEBUG=0):
+            TRAINING.value = 1
+            assert function(x).tolist()[0] == 2
+        ready(function, x)
+        assert function(x).tolist()[0] == 2
+        assert task.run(lambda: function(x).tolist()[0]) == 1
+        assert function(x).tolist()[0] == 2
+    assert function(x).tolist()[0] == 1
+
+
+def test_another_default_device() -> None:
+    function = TinyJit(lambda a: ((a + 1).realize(), Tensor.ones(2).contiguous().realize()))
+    x = numbers(1)
+    before = Device.DEFAULT
+    ready(function, x)
+    Device.DEFAULT = "PYTHON"
+    try:
+        assert function(x)[1].device == "PYTHON"
+    finally:
+        Device.DEFAULT = before
+    assert function(x)[1].device == before
 
 
 def test_memory_given_back() -> None:

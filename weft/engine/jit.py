@@ -10,7 +10,6 @@ something differs the function simply runs, and is recorded anew.
 
 from __future__ import annotations
 
-import contextvars
 import functools
 import itertools
 import threading
@@ -46,6 +45,7 @@ from weft.knobs import (
     TRAINING,
     WINO,
     ContextVar,
+    entered,
 )
 from weft.tensor import Tensor
 
@@ -256,13 +256,13 @@ class TinyJit:
     # ------------------------------------------------------------ calling
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         knobs = _knobs()
-        if knobs.is_off or record.active() is not None:
+        if knobs.is_off or (record.listeners and record.active() is not None):
             return self.function(*args, **kwargs)
         with self._lock:
             again = self._again
             if again is not None and again.knobs is knobs and not kwargs:
                 memory = again.memory(args)
-                if memory is not None and again.has_names():
+                if memory is not None:
                     return again.graph.replay_over(memory)
             self._knobs_key = knobs.key
             call = self._take_apart(args, kwargs)
@@ -515,7 +515,7 @@ def _inside(value: Any) -> Any:
 
 # what changes the graph of everything; others change the code, see `code_knobs`
 _KNOBS = (TRAINING, NO_GRAD, WINO, SPLIT_REDUCEOP, DEFAULT_FLOAT, DEFAULT_INT)
-_last_knobs: tuple[int, contextvars.Context, _Knobs] | None = None
+_last_knobs: tuple[int, object, _Knobs] | None = None
 
 
 class _Knobs(NamedTuple):
@@ -531,14 +531,14 @@ class _Knobs(NamedTuple):
 def _knobs() -> _Knobs:
     """Asked at every call: answered from memory unless a knob was turned since."""
     global _last_knobs
-    turned = contextvars.copy_context()
+    inside = entered.get()
     last = _last_knobs
-    if last is not None and last[0] == ContextVar.turns and last[1] == turned:
+    if last is not None and last[0] == ContextVar.turns and last[1] is inside:
         return last[2]
     is_off = not JIT or active_checks() is not None
     key = (code_knobs(), *[knob.value for knob in _KNOBS])
     found = _Knobs(is_off, bool(JIT_CHECK), DEBUG >= 2 or JIT >= 2, key)
-    _last_knobs = (ContextVar.turns, turned, found)
+    _last_knobs = (ContextVar.turns, inside, found)
     return found
 
 

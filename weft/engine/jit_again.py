@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from weft.device import Buffer, Device
+from weft.device import Buffer
 from weft.engine.jit_arguments import Arguments
 from weft.engine.jit_graph import CapturedGraph
 from weft.engine.jit_names import Chain, values_of
@@ -29,7 +29,7 @@ class Again:
     for graphs that read nothing else and write new memory alone.
     """
 
-    __slots__ = ("_chains", "_place", "_structures", "_values", "graph", "knobs")
+    __slots__ = ("_chains", "_structures", "_values", "graph", "knobs")
 
     def __init__(
         self,
@@ -44,7 +44,6 @@ class Again:
         # names in the function, and what they meant
         self._chains = chains
         self._values = values
-        self._place = Device.DEFAULT
         self._structures = [found.structure for found in arguments.descriptions]
 
     @staticmethod
@@ -52,21 +51,11 @@ class Again:
         """Whether calls like this one may be recognised so."""
         return arguments.is_stored and graph.is_plain
 
-    def has_names(self) -> bool:
-        """Whether the names in the function mean the same as then."""
-        roots = values_of(self._chains)
-        values = self._values
-        if values.are_those_of(roots):
-            return True
-        # in containers that are looked into anything may have changed
-        found = Values(self._chains, roots)
-        return found.structure == values.structure and found.numbers == values.numbers
-
     def memory(self, args: tuple[Any, ...]) -> list[Buffer] | None:
         """The memory of the arguments; None if they are not of this kind, or it takes a closer
         look to know."""
         structures = self._structures
-        if len(args) != len(structures) or Device.DEFAULT != self._place:
+        if len(args) != len(structures):
             return None
         found: list[Buffer] = []
         for tensor, structure in zip(args, structures, strict=True):
@@ -89,4 +78,14 @@ class Again:
             if seen != structure:
                 return None
             found.append(held.buffer)
-        return found
+        return found if self._has_names() else None
+
+    def _has_names(self) -> bool:
+        """Whether the names in the function mean the same as then."""
+        roots = values_of(self._chains)
+        values = self._values
+        if values.are_those_of(roots):
+            return True
+        # in containers that are looked into anything may have changed
+        found = Values(self._chains, roots)
+        return found.structure == values.structure and found.numbers == values.numbers

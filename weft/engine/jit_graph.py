@@ -288,8 +288,16 @@ class CapturedGraph:
 
     def replay_over(self, memory: Sequence[Buffer]) -> Any:
         """As `replay`, of a plain graph, for arguments that are all of these memories."""
-        fresh = self.launches.launch_whole(memory)
-        return _instance(self.run.result, fresh, self._fresh_words, {})
+        launches = self.launches
+        fresh = launches.prepare_whole(memory)
+        if fresh is None:
+            fresh = launches.launch_plain(memory)
+            return _instance(self.run.result, fresh, self._fresh_words, {})
+        assert launches.whole is not None
+        # first: kernels may leave nothing in the caches of what making it takes
+        result = _instance(self.run.result, fresh, self._fresh_words, {})
+        launches.whole.replay()
+        return result
 
     def _do(
         self,

@@ -12,9 +12,11 @@ replay a whole graph takes the words and does the rest in one native call.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
+from weft.contracts import Graph
 from weft.device import Buffer, Device
 from weft.dtype import dtypes
 from weft.engine import realize as engine
@@ -84,6 +86,8 @@ class Launches:
         self._plan()
         self._lay_out_words()
         self._segments: list[Any] | None = None
+        # the graph that is all there is to do, if there is one
+        self.whole: Graph | None = None
         self._arenas: dict[str, Buffer] = {}
 
     @property
@@ -214,7 +218,7 @@ class Launches:
 
     def _lay_out_words(self) -> None:
         """A word for each memory, for each arena, and for each variable's value."""
-        self.words: list[int] = []
+        self.words = array("q")
         self._arena_words = {device: self._new_word() for device in self.arena_sizes}
         kinds: dict[str, list[Place]] = {"input": [], "fresh": [], "copied": [], "fixed": []}
         for place in self.places:
@@ -251,7 +255,7 @@ class Launches:
                 segments.append(position)
             else:
                 if wanted is not kind:
-                    segments.append(wanted(len(self.words)))
+                    segments.append(wanted(self.words))
                 assert step.runner is not None
                 segments[-1].record(step.runner.program, self._word_arguments(position))
             kind = wanted
@@ -263,13 +267,14 @@ class Launches:
         self._input_words = [
             (place.word, place.label.path[0]) for place in self.inputs if place.label
         ]
-        self._is_whole = (
+        if (
             len(segments) == 1
             and not isinstance(segments[0], int)
             and not (self._copied or self._changing or self.once)
             and all([place.is_host for place in self.inputs])
             and all([place.contents is None for place in self._fresh])
-        )
+        ):
+            self.whole = segments[0]
         return segments
 
     def _word_arguments(self, position: int) -> list[tuple[int, int]]:
@@ -326,27 +331,31 @@ class Launches:
             if isinstance(segment, int):
                 self._launch_one(segment, used)
             else:
-                segment.replay(words)
+                segment.replay()
         self._count()
         return fresh
 
-    def launch_whole(self, memory: Sequence[Buffer]) -> Fresh:
-        """As `launch`, given the memory of all arguments and without a look at what has not changed
-        since."""
-        segments = self._segments
-        if segments is None or not self._is_whole or len(self._arenas) != len(self.arena_sizes):
-            inputs = [memory[place.label.path[0]] for place in self.inputs if place.label]
-            return self.launch(inputs, no_value, False)
+    def prepare_whole(self, memory: Sequence[Buffer]) -> Fresh | None:
+        """All of `launch` but a replay of `whole`, given the memory of all arguments and without a
+        look at what has not changed since; None where that is not enough, which a `launch` mends.
+        """
+        if self.whole is None or len(self._arenas) != len(self.arena_sizes):
+            return None
         words = self.words
         for word, argument in self._input_words:
-            words[word] = memory[argument].address
+            buffer = memory[argument]
+            words[word] = buffer._address or buffer.address
         fresh: Fresh = {}
         for place in self._fresh:
             found = fresh[place.word] = place.spares.take()
             words[place.word] = found[1]._address
-        segments[0].replay(words)
         self._count()
         return fresh
+
+    def launch_plain(self, memory: Sequence[Buffer]) -> Fresh:
+        """As `launch`, of a graph without variables, given the memory of all arguments."""
+        inputs = [memory[place.label.path[0]] for place in self.inputs if place.label]
+        return self.launch(inputs, no_value, False)
 
     def _launch_one(self, position: int, used: dict[int, Buffer]) -> None:
         """One step on its own."""

@@ -42,7 +42,7 @@ _FOREIGN = frozenset(sys.stdlib_module_names) | {"numpy", "torch", "scipy", "wef
 _FAMILIAR = ("weft.nn", "weft.apps")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Chain:
     """A place outside the function: a closure cell, a name of a module or an object; attributes."""
 

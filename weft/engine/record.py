@@ -41,6 +41,9 @@ class Recorder(Protocol):
 
 
 _thread = threading.local()
+_lock = threading.Lock()
+# recordings of all threads; where there is none nobody need ask for the thread's
+listeners = 0
 
 
 def active() -> Recorder | None:
@@ -52,9 +55,14 @@ def active() -> Recorder | None:
 @contextmanager
 def recording(recorder: Recorder | None) -> Iterator[None]:
     """Install a recorder; with None nobody listens."""
+    global listeners
     before = active()
+    with _lock:
+        listeners += 1
     _thread.recorder = recorder
     try:
         yield
     finally:
         _thread.recorder = before
+        with _lock:
+            listeners -= 1

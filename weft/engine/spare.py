@@ -16,7 +16,7 @@ from typing import Any
 
 from weft.device import Buffer
 from weft.dtype import DType
-from weft.engine.storage import Held, node_of
+from weft.engine.storage import node_of
 from weft.uop.node import UOp
 
 # bytes up to which memory is kept; larger memory is worth more to others than the time it takes
@@ -63,8 +63,9 @@ class Spares:
                 and entry[1]._opaque is not None
             ):
                 node, buffer = entry
-                node.held = held = Held()
-                held.buffer = buffer
+                held = node.held
+                held.cells, held.expressions = [], []
+                held.is_shared = held.is_part = False
                 return node, buffer
         buffer = Buffer(self._device, self._size, self._dtype).allocate()
         node = node_of(buffer)

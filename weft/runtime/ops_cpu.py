@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import time
+from array import array
 from collections.abc import Sequence
 
 from weft.contracts import BaseDevice, Program
@@ -108,8 +109,8 @@ class CPUGraph:
     Not for two threads at once: the table is written by every replay.
     """
 
-    def __init__(self, words: int) -> None:
-        self._words = (ctypes.c_int64 * words)()
+    def __init__(self, words: array[int]) -> None:
+        self._words = words
         self._launches: list[tuple[CPUProgram, Sequence[tuple[int, int]]]] = []
         self._rows = 0
 
@@ -125,7 +126,7 @@ class CPUGraph:
         self._arguments = (ctypes.c_int64 * max(1, count))()
         self._fills = (ctypes.c_int64 * max(1, 3 * count))()
         self._fill = (ctypes.c_int64 * 3)(
-            ctypes.addressof(self._fills), count, ctypes.addressof(self._words)
+            ctypes.addressof(self._fills), count, self._words.buffer_info()[0]
         )
         table = [_fill_code().address, ctypes.addressof(self._fill), 1]
         place = ctypes.addressof(self._arguments)
@@ -137,16 +138,16 @@ class CPUGraph:
                 place += 8
         self._fills[: len(fills)] = fills
         self._table = (ctypes.c_int64 * len(table))(*table)
+        self._address = ctypes.addressof(self._table)
         self._rows = len(self._launches) + 1
         # a graph belongs to code that was made for so many
         self._threads = usable_cores()
 
-    def replay(self, words: Sequence[int]) -> None:
-        """Runs all launches in order, with these words."""
+    def replay(self) -> None:
+        """Runs all launches in order, with the words as they are now."""
         if not self._rows:
             self._build()
-        self._words[:] = list(words)
-        pool.run_table(ctypes.addressof(self._table), self._rows, self._threads)
+        pool.run_table(self._address, self._rows, self._threads)
 
 
 def describe_target(facts: CPUFacts) -> Target:

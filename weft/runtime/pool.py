@@ -25,9 +25,10 @@ from weft.runtime.llvm import LoadedCode, compile_own, load_all, machine_name, u
 KernelFunction = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
 _STACK_BYTES = 16 << 20
-# Long enough to catch the next call of a jitted function, too short to take a core from anybody:
-# waking up a sleeping thread takes as long as a small kernel.
-_SPIN_SECONDS = 60e-6
+# Long enough to catch the next call of a jitted function, also where its kernels have left nothing
+# of the interpreter in the caches; too short to take a core from anybody. Waking up a sleeping
+# thread takes as long as a small kernel.
+_SPIN_SECONDS = 150e-6
 _FUTEX_SYSCALL = {"x86_64": 202, "aarch64": 98, "riscv64": 98}
 
 
