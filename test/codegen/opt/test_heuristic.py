@@ -166,6 +166,18 @@ def test_a_large_matrix_is_swept_over_row_by_row() -> None:
         assert OptOps.SWEEP not in [opt.op for opt in applied(ast)]
 
 
+@pytest.mark.parametrize("columns", [4096, 5000, 5120, 11008, 3000])
+def test_cores_share_sweeps_and_not_the_outputs_of_one(columns: int) -> None:
+    """Each sweep reads a part of the matrix; two cores at one of them would read that part twice."""
+    swept = applied(product(1, columns, 4096))
+    split, *_, thread = swept
+    assert (split.op, thread.op, thread.arg) == (OptOps.SPLIT, OptOps.THREAD, None)
+    assert thread.axis == (*split.axis, 0)
+    rounds = -(-columns // split.arg)
+    assert rounds % WIDE.cores == 0
+    assert rounds * split.arg < 1.02 * columns
+
+
 def test_a_product_inside_of_staged_rows_has_a_tile() -> None:
     """Rows of scores as attention has them: the fill gets lanes and copies as an output would."""
     rows, columns, width = 16, 64, 8

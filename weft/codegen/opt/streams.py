@@ -14,6 +14,7 @@ from __future__ import annotations
 from weft.codegen.opt.opt import Opt, OptOps
 from weft.codegen.opt.survey import Body, Item, Nest, extent, volume
 from weft.codegen.opt.tile import Tile
+from weft.helpers import round_up
 from weft.renderer.base import Target
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
@@ -102,10 +103,10 @@ def _is_streamed(main: Body, vector: UOp, rows: list[UOp], target: Target) -> bo
 
 
 def _sweep_size(vector: UOp, rows: int, main: Body, lanes: int, target: Target) -> int:
-    """Outputs of one sweep: rounds enough for all cores, sums that stay in the first cache."""
+    """Outputs of one sweep: as many rounds for each core, sums that stay in the first cache."""
     itemsize = main.closers[0].dtype.itemsize
-    rounds = 2 * target.cores if target.has_threads and target.cores > 1 else 1
-    size = lanes
-    while 2 * size * rounds <= extent(vector) and 2 * size * rows * itemsize <= target.l1:
-        size *= 2
+    least = 2 * target.cores if target.has_threads and target.cores > 1 else 1
+    most = target.l1 // (rows * itemsize)
+    rounds = round_up(max(least, -(-extent(vector) // most)), least)
+    size = round_up(-(-extent(vector) // rounds), lanes)
     return size if size * itemsize >= SWEEP_BYTES else 0
