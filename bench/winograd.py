@@ -12,6 +12,7 @@ run is as many calls as take 200 milliseconds together, and what is given is the
 from __future__ import annotations
 
 import argparse
+import functools
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -35,7 +36,8 @@ PEER_OPERATIONS = {0: 1750, 1: 2436, 2: 3240}
 RUNS = 30
 # of making the programs; and seconds of calls that are one run
 REPEATS, RUN_SECONDS = 7, 0.2
-TILE, POINTS = 4, 6
+# of a transform; a tile of outputs is what is left of them by the window
+POINTS = 6
 
 
 def columns(matrix: Any) -> list[list[Tensor]]:
@@ -59,21 +61,27 @@ def transformed(pieces: Callable[[int, int], Tensor], matrix: Any) -> Tensor:
     return sum(terms[1:], terms[0])
 
 
+def tile_of(width: int) -> int:
+    """Outputs of a tile along one axis."""
+    return POINTS - width + 1
+
+
 def materialised(x: Tensor, w: Tensor) -> Tensor:
-    """A convolution of 3x3 windows with as many zeros around as keep the size."""
-    (batch, inner, side, _), outer = x.shape, w.shape[0]
-    count = side // TILE
-    padded = x.transpose(0, 1).pad((1, 1, 1, 1))
-    reach = TILE * (count - 1) + 1
+    """A convolution with as many zeros around as keep the size."""
+    (batch, inner, side, _), (outer, *_, width) = x.shape, w.shape
+    tile = tile_of(width)
+    count = side // tile
+    padded = x.transpose(0, 1).pad((width // 2,) * 4)
+    reach = tile * (count - 1) + 1
     inputs = transformed(
-        lambda i, j: padded[:, :, i : i + reach : TILE, j : j + reach : TILE],
+        lambda i, j: padded[:, :, i : i + reach : tile, j : j + reach : tile],
         winograd.INPUTS[POINTS],
     )
-    weights = transformed(lambda i, j: w[:, :, i, j], winograd.weights_at(POINTS, 3))
+    weights = transformed(lambda i, j: w[:, :, i, j], winograd.weights_at(POINTS, width))
     left = weights.reshape(36, outer, 1, inner)
     right = inputs.reshape(36, 1, inner, batch * count * count).transpose(-1, -2)
     products = (left * right).sum(-1).reshape(6, 6, outer, batch, count, count)
-    total = transformed(lambda i, j: products[i, j], winograd.outputs_of(POINTS, TILE))
+    total = transformed(lambda i, j: products[i, j], winograd.outputs_of(POINTS, tile))
     return total.permute(3, 2, 4, 0, 5, 1).reshape(batch, outer, side, side)
 
 
@@ -91,12 +99,12 @@ def tensors(shape: Sequence[int], fill: bool) -> tuple[Tensor, Tensor]:
 
 
 # ------------------------------------------------------------ the graph
-def written_out(kernel: UOp) -> UOp:
+def written_out(kernel: UOp, width: int) -> UOp:
     """The axes of the transforms, the short ones, as many copies: what weft does where their
     values are chosen between."""
     closers = [u for u in kernel.toposort() if u.op in (Ops.STORE, Ops.STAGE)]
     for axis in [axis for closer in closers for axis in closed_axes(closer)]:
-        if int(axis.src[0].vmax) in (TILE, POINTS):
+        if int(axis.src[0].vmax) in (tile_of(width), POINTS):
             kernel = apply_opt(kernel, Opt(OptOps.UPCAST, axis.arg.number, 0))
     return kernel
 
@@ -132,21 +140,22 @@ class Form:
 
 def graph_table() -> None:
     print("kernels, linearised operations, milliseconds to make them")
-    print("| batch, in, out, side | numbers | tensors | ratios | operations of tinygrad 0.14 |")
+    print("| batch, in, out, side, window | numbers | tensors | ratios | tinygrad 0.14's operations |")
     print("| --- | --- | --- | --- | --- |")
-    for place, shape in enumerate(SHAPES[:3]):
+    for place, shape in enumerate(SHAPES):
         with Context(WINO=1):
             ours = Form(plain(*tensors(shape, fill=False)))
-        theirs = Form(materialised(*tensors(shape, fill=False)), written_out)
+        change = functools.partial(written_out, width=shape[-1])
+        theirs = Form(materialised(*tensors(shape, fill=False)), change)
         for _ in range(REPEATS):
             # in turns: the machine is not equally fast all the time
             with Context(WINO=1):
                 ours.make()
             theirs.make()
         print(
-            f"| {', '.join(map(str, shape[:4]))} | {ours} | {theirs} "
+            f"| {', '.join(map(str, shape))} | {ours} | {theirs} "
             f"| {theirs.operations / ours.operations:.1f}, {theirs.time / ours.time:.1f} "
-            f"| {PEER_OPERATIONS[place]} |",
+            f"| {PEER_OPERATIONS.get(place, '-')} |",
             flush=True,
         )
 
@@ -174,7 +183,7 @@ def run_times(form: Callable[[Tensor, Tensor], Tensor], shape: Sequence[int], ru
 
 
 def time_table(runs: int) -> None:
-    """WINO 0 and 1, numbers and tensors (of 3x3 windows)."""
+    """WINO 0 and 1, numbers and tensors."""
     print("| batch, in, out, side, window | WINO=0 | WINO=1 | WINO=1, matrices as tensors |")
     print("| --- | --- | --- | --- |")
     for shape in SHAPES:
@@ -182,7 +191,7 @@ def time_table(runs: int) -> None:
         for wino in (0, 1):
             with Context(WINO=wino):
                 cells.append(run_times(plain, shape, runs))
-        cells.append(run_times(materialised, shape, runs) if shape[-1] == 3 else "-")
+        cells.append(run_times(materialised, shape, runs))
         print(f"| {', '.join(map(str, shape))} | {' | '.join(cells)} |", flush=True)
 
 

@@ -162,8 +162,9 @@ def test_the_matrices_are_a_convolution(tile: int, width: int) -> None:
     np.testing.assert_allclose(found, np.correlate(d, g, "valid"), atol=1e-12)
 
 
-def test_matrices_as_tensors_give_the_same() -> None:
+@pytest.mark.parametrize("width", [3, 5])
+def test_matrices_as_tensors_give_the_same(width: int) -> None:
     """The other form of bench/winograd.py is a convolution too."""
-    x, w = signed(1, 2, 8, 8), signed(2, 2, 3, 3)
+    x, w = signed(1, 2, 8, 8), signed(2, 2, width, width)
     found = bench.materialised(Tensor(x), Tensor(w)).numpy()
-    np.testing.assert_allclose(found, plain(x, w, padding=1), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(found, plain(x, w, padding=width // 2), rtol=1e-5, atol=1e-5)

@@ -168,7 +168,7 @@ def test_a_large_matrix_is_swept_over_row_by_row() -> None:
 
 @pytest.mark.parametrize("columns", [4096, 5000, 5120, 11008, 3000])
 def test_cores_share_sweeps_and_not_the_outputs_of_one(columns: int) -> None:
-    """Each sweep reads a part of the matrix; two cores at one of them would read that part twice."""
+    """Each sweep reads a part of the matrix; two cores at one of them would both read it."""
     swept = applied(product(1, columns, 4096))
     split, *_, thread = swept
     assert (split.op, thread.op, thread.arg) == (OptOps.SPLIT, OptOps.THREAD, None)
