@@ -6,7 +6,7 @@ In: the four shapes of row M21. Out: two tables. One has the operations of the l
 convolution's kernels and the time to make them, with the matrices as plain numbers (what weft does)
 and materialised for the shape and device, the axes of the transforms written out in both. The other
 has mean and standard deviation of 30 runs, plain and by Winograd, with both kinds of matrices; a
-run is as many calls as take 200 milliseconds together, and what is given is the time of one.
+run is as many calls as take 200 milliseconds together, and its time is the median of theirs.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class Form:
 
 def graph_table() -> None:
     print("kernels, linearised operations, milliseconds to make them")
-    print("| batch, in, out, side, window | numbers | tensors | ratios | tinygrad 0.14's operations |")
+    print("| batch, in, out, side, window | numbers | tensors | ratios | tinygrad 0.14 |")
     print("| --- | --- | --- | --- | --- |")
     for place, shape in enumerate(SHAPES):
         with Context(WINO=1):
@@ -174,10 +174,12 @@ def run_times(form: Callable[[Tensor, Tensor], Tensor], shape: Sequence[int], ru
     calls = max(1, round(RUN_SECONDS / (time.perf_counter() - started)))
     times = []
     for _ in range(runs):
-        started = time.perf_counter()
+        spent = []
         for _ in range(calls):
+            started = time.perf_counter()
             step(x, w)
-        times.append((time.perf_counter() - started) / calls * 1e3)
+            spent.append(time.perf_counter() - started)
+        times.append(statistics.median(spent) * 1e3)
     mean, deviation = float(np.mean(times)), float(np.std(times))
     return f"{mean:.3f} ms, {100 * deviation / mean:.1f} %"
 
