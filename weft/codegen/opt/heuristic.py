@@ -20,6 +20,7 @@ from weft.codegen.opt.axes import closed_axes, size_of
 from weft.codegen.opt.choices import MOST_CHOICES, choice_opts
 from weft.codegen.opt.chosen import chosen_kernel
 from weft.codegen.opt.gpu import optimise_groups
+from weft.codegen.opt.operands import is_staged, slot_of, with_operands
 from weft.codegen.opt.opt import Opt, OptError, OptOps
 from weft.codegen.opt.outline import Outline
 from weft.codegen.opt.reduction import Plan, plan_reduction
@@ -151,8 +152,8 @@ def _optimise_nest(ast: UOp, target: Target, threads: bool) -> UOp:
     work = 0.0
     opts: list[Opt] = []
     for nest in nests_of(list(ast.src), target.vector_bytes // 4):
-        tiles = choose_tiles(nest, target)
-        work += nest.rounds * sum(tile.cost for tile in tiles.values())
+        nest, tiles = _with_tiles(nest, target)
+        work += nest.rounds * _total(tiles)
         moved = sweep_opts(nest, tiles, target) or turn_opts(nest, target)
         opts += moved or tile_opts(nest, tiles, target)
     outline = apply_legal(Outline(ast), opts, target)
@@ -162,15 +163,32 @@ def _optimise_nest(ast: UOp, target: Target, threads: bool) -> UOp:
 
 
 # ------------------------------------------------------------ lanes and copies
+def _with_tiles(nest: Nest, target: Target) -> tuple[Nest, dict[Body, Tile]]:
+    """The nest and its tiles; with an operand that is computed panel by panel, if it can be."""
+    tiles = choose_tiles(nest, target)
+    panelled = with_operands(nest)
+    if panelled is None:
+        return nest, tiles
+    others = choose_tiles(panelled, target)
+    is_cheaper = _total(others) < _total(tiles)
+    return (panelled, others) if is_cheaper and is_staged(panelled, others) else (nest, tiles)
+
+
+def _total(tiles: dict[Body, Tile]) -> float:
+    return sum(tile.cost for tile in tiles.values())
+
+
 def choose_tiles(nest: Nest, target: Target) -> dict[Body, Tile]:
     """For every body its lanes and copies: the output axis in lanes, if any, serves all bodies."""
     options: list[UOp | None] = [None]
     options += [axis for axis in nest.outputs if _gives_lanes(nest, axis)]
+    for operand in [item for body in nest.bodies for item in body.items if item.parts]:
+        options = [axis for axis in options if axis in operand.ranges] or options
     best: dict[Body, Tile] = {}
     least = float("inf")
     for vector in options:
         tiles = {body: _body_tile(nest, body, vector, target) for body in nest.bodies}
-        cost = sum(tile.cost for tile in tiles.values())
+        cost = _total(tiles)
         if cost < least:
             best, least = tiles, cost
     return best
@@ -183,7 +201,7 @@ def _gives_lanes(nest: Nest, axis: UOp) -> bool:
         for item in body.items:
             if item.steps is None:
                 continue
-            if item.steps.get(axis) == 1:
+            if item.steps.get(axis) == 1 or (item.parts and axis in item.ranges):
                 return True
             # an operand that is read often may be packed along the axis
             if body.is_reduction and axis in item.ranges and not item.masked:
@@ -239,8 +257,9 @@ def tile_opts(nest: Nest, tiles: dict[Body, Tile], target: Target) -> list[Opt]:
             along = _store_copies(stores, vector, lanes)
         elif main.is_reduction and not _has_reuse(main):
             along = _stream_copies(main, vector, lanes, target)
+        is_whole = nest.must_divide or vector in stores.aligned
         while along > 1 and (
-            extent(vector) % (along * lanes) if nest.must_divide else extent(vector) < along * lanes
+            extent(vector) % (along * lanes) if is_whole else extent(vector) < along * lanes
         ):
             along //= 2
         _add_lanes(plan, vector, lanes, along, OptOps.UPCAST)
@@ -258,7 +277,7 @@ def tile_opts(nest: Nest, tiles: dict[Body, Tile], target: Target) -> list[Opt]:
         sums = prod(copies.get(axis, 1) for axis in body.around) if from_outside else 0
         plan_reduction(plan, body, tiles[body].choice, sums, target)
     if main.is_reduction and vector is not None and vector in main.axes:
-        _plan_stages(plan, main, tiles[main].choice, vector)
+        _plan_stages(plan, nest, main, tiles[main].choice, vector)
     return plan.opts
 
 
@@ -375,7 +394,7 @@ def _plan_turn(plan: Plan, stores: Body, target: Target) -> None:
             return
 
 
-def _plan_stages(plan: Plan, body: Body, choice: Choice, vector: UOp) -> None:
+def _plan_stages(plan: Plan, nest: Nest, body: Body, choice: Choice, vector: UOp) -> None:
     """Operands in another order than the lanes, or of large panels, are packed."""
     number = vector.arg.number
     along = choice.copies.get(vector, 1)
@@ -385,16 +404,24 @@ def _plan_stages(plan: Plan, body: Body, choice: Choice, vector: UOp) -> None:
     room = SCRATCH_BYTES
     for item in body.items:
         node = item.node
-        if node is None or node.op is not Ops.LOAD or vector not in item.ranges:
+        if node is None or vector not in item.ranges:
             continue
         own = [axis for axis in body.own if axis in item.ranges]
+        names = tuple([axis.arg.number for axis in own] + lanes)
+        if item.parts:
+            plan.opts.append(Opt(OptOps.STAGE, slot_of(node, nest, body), names))
+            # blocks and fields mattered where it was computed; a panel is read from front to back
+            pairs = [(own[0].arg.number, axis.arg.number) for axis in own[1:]]
+            plan.opts += [Opt(OptOps.MERGE, first, other) for first, other in pairs]
+            continue
+        if node.op is not Ops.LOAD:
+            continue
         size = panel_bytes(own, along * choice.lanes, item)
         if not own or size > room or node.src[0].src[0].op is not Ops.PARAM:
             continue
         if node not in choice.staged and not _wants_packing(body, item, size):
             continue
         room -= size
-        names = tuple([axis.arg.number for axis in own] + lanes)
         plan.opts.append(Opt(OptOps.STAGE, node.src[0].src[0].arg.slot, names))
 
 

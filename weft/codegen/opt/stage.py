@@ -29,6 +29,8 @@ from weft.uop.opset import GroupOp, Ops
 SCRATCH_BYTES = 768 << 10
 # copies of a load that are read as rows
 SQUARE = 8
+# fields of a word that are written out: the bits of a byte
+MOST_FIELDS = 8
 # of all that is staged: it becomes memory on the stack of a thread
 STACK_BYTES = 3 << 20
 
@@ -41,7 +43,7 @@ def stage(ast: UOp, slot: int, axes: list[UOp], in_squares: bool = False) -> UOp
     `in_squares`: the target exchanges lanes for less than it reads them one by one.
     """
     order = ast.toposort()
-    values = _values_of(list(order), slot, axes)
+    values = staged_values(list(order), slot, axes)
     if not values:
         raise OptError(f"no value read from buffer {slot} depends on all the axes to be filled")
     if all([size_of(axis) == 1 for axis in axes]):
@@ -78,35 +80,58 @@ def scratch_of(staged: UOp) -> int:
     return count
 
 
-def _values_of(order: list[UOp], slot: int, axes: list[UOp]) -> list[UOp]:
-    """For each load of the buffer, the largest expression that depends on nothing else."""
-    found: list[UOp] = []
-    for load in order:
-        if load.op is not Ops.LOAD or load.src[0].src[0].op is not Ops.PARAM:
-            continue
-        if load.src[0].src[0].arg.slot != slot or not load.ranges.issuperset(axes):
-            continue
-        value = load
-        for node in order:
-            if value not in node.src or node.op not in GroupOp.Elementwise:
-                continue
-            # memory holds numbers of a strong dtype: an index is not one
-            if node.ranges <= load.ranges and node.dtype not in dtypes.weaks:
-                value = node
-        found.append(value)
+def staged_values(order: list[UOp], slot: int, axes: list[UOp]) -> list[UOp]:
+    """For each load of the buffer, the largest expression that depends on nothing else.
+
+    Where no load depends on all the axes (a byte holds two elements), what is made of it does.
+    """
+    loads = [
+        load
+        for load in order
+        if load.op is Ops.LOAD
+        and load.src[0].src[0].op is Ops.PARAM
+        and load.src[0].src[0].arg.slot == slot
+    ]
+    whole = [load for load in loads if load.ranges.issuperset(axes)]
+    found = [_largest_value(order, load, load.ranges) for load in whole]
+    if not whole:
+        values = [_largest_value(order, load, load.ranges.union(axes)) for load in loads]
+        found = [value for value in values if value.ranges.issuperset(axes)]
     return list(dict.fromkeys(found))
+
+
+def _largest_value(order: list[UOp], load: UOp, ranges: frozenset[UOp]) -> UOp:
+    """What is made of a load and depends on these axes alone."""
+    value = load
+    for node in order:
+        if value not in node.src or node.op not in GroupOp.Elementwise:
+            continue
+        # memory holds numbers of a strong dtype: an index is not one
+        if node.ranges <= ranges and node.dtype not in dtypes.weaks:
+            value = node
+    return value
 
 
 def _staged(ast: UOp, value: UOp, axes: list[UOp], number: int, in_squares: bool) -> UOp:
     """The STAGE itself: the value over axes of its own."""
     fills = fresh_axes(ast, axes)
-    strides = Strides()
-    loads = [u for u in value.toposort() if u.op is Ops.LOAD]
-    steps = {axis: {strides.of(u.src[0].src[1]).get(axis, 0) for u in loads} for axis in axes}
+    is_vector = axes[-1].arg.kind is AxisType.VECTOR
+    strides = Strides(size_of(axes[-1]) if is_vector else 0)
+    inside = value.toposort()
+    loads = [u for u in inside if u.op is Ops.LOAD]
+    steps = {
+        axis: {strides.of(u.src[0].src[1]).get(axis, 0) for u in loads if axis in u.ranges}
+        for axis in axes
+    }
     is_straight = steps[axes[-1]] <= {0, 1}
     run = _run_of_neighbours(value, axes, steps) if in_squares and not is_straight else []
     if run:
         return _in_squares(value, axes, fills, run, number)
+    shifts = [u.src[1].ranges for u in inside if u.op in (Ops.SHL, Ops.SHR)]
+    # written out, shifts are by numbers
+    fields = {
+        axis for axis in axes if size_of(axis) <= MOST_FIELDS and axis in set().union(*shifts)
+    }
     values: dict[UOp, UOp] = {}
     ended: list[UOp] = []
     for axis in axes:
@@ -116,6 +141,8 @@ def _staged(ast: UOp, value: UOp, axes: list[UOp], number: int, in_squares: bool
             # a straight copy keeps its lanes; a turning one is better off without
             fill = with_kind(fill, AxisType.VECTOR)
         elif kind is AxisType.UPCAST and size_of(axis) <= 16 and is_straight:
+            fill = with_kind(fill, AxisType.UPCAST)
+        elif axis in fields:
             fill = with_kind(fill, AxisType.UPCAST)
         elif not is_straight and steps[axis] == {1}:
             # neighbours in memory are read together, so that each line is touched once

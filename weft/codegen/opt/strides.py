@@ -34,6 +34,7 @@ class Strides:
     def __init__(self, lanes: int = 0) -> None:
         self.lanes = lanes
         self.known: dict[UOp, Form] = {}
+        self.aligned: set[UOp] = set()  # axes whose step holds in aligned groups only
 
     def of(self, index: UOp) -> Steps:
         """The step of each axis in `index`; an axis that is not a key has step 0."""
@@ -84,6 +85,7 @@ class Strides:
                 continue
             if gcd(form.offset, *[s for s in others if s is not None]) % self.lanes == 0:
                 result[axis] = 1 if node.op is Ops.MOD else 0
+                self.aligned.add(axis)
         return result
 
 

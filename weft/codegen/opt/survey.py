@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from weft.codegen.opt.axes import closed_axes
+from weft.codegen.opt.stage import MOST_FIELDS
 from weft.codegen.opt.strides import Steps, Strides
 from weft.dtype import DType, dtypes
 from weft.uop.node import UOp
@@ -42,8 +43,6 @@ ALIASED_SCATTER = 12.0  # where all lanes fall into the same lines of the first 
 ALIASING_BYTES = 4096
 FEW_APART = 4  # elements between lanes up to which they are read in rows
 FILL = 3.0  # per element that is staged in another order
-# fields of a word that are written out: the bits of a byte
-MOST_FIELDS = 8
 # a run-time size counts as this much
 USUAL_SIZE = 256
 
@@ -58,6 +57,7 @@ class Item:
     steps: Steps | None = None  # None: no access to memory
     node: UOp | None = None
     masked: frozenset[UOp] = frozenset()  # axes that decide whether there is an access
+    parts: tuple[Item, ...] = ()  # what is done for it where it is staged, if it is not just read
 
     def is_store(self) -> bool:
         return self.node is not None and self.node.op in (Ops.STORE, Ops.STAGE)
@@ -75,6 +75,8 @@ class Body:
     pinned: frozenset[UOp] = frozenset()  # axes that staged values depend on: they stay loops
     # short reduce axes by which bits are shifted in its innermost loop: the fields of a word
     fields: list[UOp] = field(default_factory=list)
+    # axes whose neighbours are neighbours in memory in aligned groups only: tiles must not overlap
+    aligned: frozenset[UOp] = frozenset()
 
     @property
     def is_reduction(self) -> bool:
@@ -173,6 +175,8 @@ class Nest:
                 body.items.append(item)
                 if node.op in (Ops.SHL, Ops.SHR) and body.is_reduction:
                     _note_fields(body, node)
+        for body in self.bodies:
+            body.aligned = frozenset(self.strides.aligned)
 
     def _body_of(self, ranges: frozenset[UOp]) -> Body:
         """The innermost loop an operation runs in: the first body in order that has its axes."""
@@ -194,14 +198,14 @@ class Nest:
             return self._fill_item(node) if node in self.stores else None
         if node.op is Ops.REDUCE:
             ranges = node.src[0].ranges | set(closed_axes(node))
-            return Item(ranges, WEIGHTS.get(node.arg, 1.0), node.dtype)
+            return Item(ranges, WEIGHTS.get(node.arg, 1.0), node.dtype, node=node)
         if node.op not in GroupOp.Elementwise or fused:
             return None
         if node.dtype is dtypes.weakint or node.src[-1].dtype is dtypes.weakint:
             return None
         # its rounds are on halves
         dtype = dtypes.uint32 if node.op is Ops.THREEFRY else node.dtype
-        return Item(node.ranges, WEIGHTS.get(node.op, 1.0), dtype)
+        return Item(node.ranges, WEIGHTS.get(node.op, 1.0), dtype, node=node)
 
     def _fill_item(self, stage: UOp) -> Item:
         """Fast memory is filled row by row."""
@@ -283,7 +287,18 @@ def _weight(item: Item, choice: Choice) -> float:
 def _fill_cost(body: Body, item: Item, choice: Choice) -> float:
     if item.node not in choice.staged:
         return 0.0
+    if item.parts:
+        return sum([_part_cost(part, choice) for part in item.parts])
     return FILL * volume([axis for axis in body.axes if axis in item.ranges])
+
+
+def _part_cost(part: Item, choice: Choice) -> float:
+    """Instructions for all elements of a part of what is staged."""
+    elements = volume(part.ranges)
+    if choice.vector not in part.ranges:
+        return elements * part.weight
+    # lanes that are apart are turned round on the way
+    return elements * min(_weight(part, choice) / choice.lanes, FILL)
 
 
 def _access_weight(item: Item, choice: Choice) -> float:

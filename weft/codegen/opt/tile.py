@@ -50,6 +50,8 @@ WINDOW_STEP = 8
 # rows of a tile that the first cache has to hold at once
 ROWS_IN_CACHE = 3
 MISS = 1.0
+# a panel of one vector of an operand that is computed: larger than a cache, it is read in order
+PANEL_BYTES = 2 << 20
 # instructions' time for a row somewhere in the second cache, and behind it
 JUMP = 4.0
 FAR_JUMP = 16.0
@@ -110,6 +112,10 @@ class _Search:
         self.body = body
         self.plain = plain
         self.room = target.vector_registers
+        has_panel = any([item.parts for item in body.items])
+        if has_panel:
+            # the numbers that fill it stay in registers around all loops
+            self.room -= self.room // 4
         self.axes = (plain.vector, rows, more)
         # items that share the same copies cost the same fraction: one sum for all of them
         self.costs: dict[tuple[bool, ...], float] = {}
@@ -142,7 +148,7 @@ class _Search:
         self.loads = [
             tuple([axis is not None and axis in item.ranges for axis in self.axes])
             for item in body.items
-            if item.node is not None and item.node.op is Ops.LOAD
+            if item.parts or (item.node is not None and item.node.op is Ops.LOAD)
         ]
         self.panels = sum(
             panel_bytes([axis for axis in body.own if axis in item.ranges], plain.lanes, item)
@@ -155,8 +161,12 @@ class _Search:
             if item.node not in plain.staged and _is_packed(body, item, plain.vector)
         )
         # a tile as wide as one panel still fits; if not even one vector does, none is packed
+        self.scratch = SCRATCH_BYTES
         if self.panels + packed <= SCRATCH_BYTES:
             self.panels += packed
+        if has_panel:
+            # beside a panel, what it is made of and the other operand pass through the cache
+            self.scratch = max(self.panels, min(SCRATCH_BYTES, target.l2 // 2))
         heavy = [item for item in body.items if item.steps is None and item.weight > 1]
         self.passing = min(4, sum(_meets(item, plain.vector) for item in heavy))
         # what is written out has sums of its own
@@ -173,7 +183,8 @@ class _Search:
         along, rows, more = self.axes
         most = min(self.room, EXPANDED_OPS / self.weight) / len(self.body.closers)
         exact = self.body.is_fill
-        for first in _counts(along, self.plain.lanes, exact and along not in self.body.own):
+        whole = along in self.body.aligned or (exact and along not in self.body.own)
+        for first in _counts(along, self.plain.lanes, whole):
             if first > self.limits[0]:
                 break
             for second in _counts(rows, 1, exact):
@@ -197,7 +208,7 @@ class _Search:
         """Accumulators, the operand that several of them use, one that passes by: in registers."""
         accumulators = counts[0] * counts[1] * counts[2] * len(self.body.closers) * self.fields
         staying = min((_product(counts, meets) for meets in self.loads), default=0)
-        if self.panels * counts[0] > SCRATCH_BYTES:
+        if self.panels * counts[0] > self.scratch:
             return False
         return accumulators + staying + 1 + self.passing <= self.room
 
@@ -400,10 +411,14 @@ def _stageable(body: Body, vector: UOp, lanes: int) -> Iterator[UOp]:
         node = item.node
         if node is None or item.steps is None or vector not in item.ranges:
             continue
+        own = [axis for axis in body.own if axis in item.ranges]
+        if item.parts:
+            if panel_bytes(own, lanes, item) <= PANEL_BYTES:
+                yield node
+            continue
         if stays_in_order(item, vector) or node.op is not Ops.LOAD:
             continue
         reuse = body.reuse(item)
-        own = [axis for axis in body.own if axis in item.ranges]
         fixed = all([axis.src[0].op is Ops.CONST for axis in own])
         if fixed and reuse >= LEAST_REUSE and panel_bytes(own, lanes, item) <= SCRATCH_BYTES:
             yield node
