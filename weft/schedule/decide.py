@@ -31,10 +31,11 @@ from typing import Any
 
 from weft.dtype import dtypes
 from weft.helpers import prod
-from weft.schedule.draft import Demand, Draft, volume
+from weft.schedule.draft import Demand, Draft, Room, volume
 from weft.schedule.index import ZERO, Index, Views, as_index, both
 from weft.schedule.place import storage_of
 from weft.schedule.survey import Survey
+from weft.schedule.unpack import Unpacking, unpacking
 from weft.uop.args import AxisType
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
@@ -51,9 +52,6 @@ PARALLEL_ROWS = 16
 REPEAT_SAME_KERNEL = 64
 # ... or in another kernel
 REPEAT_OTHER_KERNEL = 12
-# rows that a tile of a product has at once; and how much larger than what it is made of a value is
-# that is then unpacked in the tile
-UNPACKED_USES, UNPACKED_SHARE = 16, 2
 # uses in one kernel, each written down: of all of a value, and of a part of it each
 MOST_USES, MOST_PARTS = 4, 16
 # reads of an element by a reduction with reuse from which on it is padded in memory
@@ -102,12 +100,13 @@ class Decider:
     """One walk over a graph; the state of the decisions."""
 
     def __init__(
-        self, survey: Survey, must_store: set[UOp], separate: set[UOp], device: Any
+        self, survey: Survey, must_store: set[UOp], separate: set[UOp], device: Any, room: Room
     ) -> None:
         self.survey = survey
         self.must_store = must_store
         self.separate = separate  # values that must not ride along in a consumer's kernel
         self.device = device
+        self.room = room
         self.plan = Plan(choices=survey.choices)
         self.demands: dict[UOp, list[Demand]] = {}
 
@@ -232,6 +231,7 @@ class Decider:
         elif op is Ops.GATHER:
             self._pass_on_gather(node, demand)
         else:
+            demand = demand.below(op)
             for source in node.src:
                 self._ask(source, demand if source.shape else self._derived(demand, (), None))
 
@@ -239,6 +239,7 @@ class Decider:
         return replace(demand, index=index, valid=valid)
 
     def _pass_on_cat(self, node: UOp, demand: Demand) -> None:
+        demand = demand.below(Ops.CAT)
         if is_choice(node, demand.index, self.plan.choices):
             demand.draft.written.add(demand.index[node.arg])
         for source, position, inside in cat_pieces(node, demand.index, self.plan.choices):
@@ -250,6 +251,7 @@ class Decider:
     def _pass_on_gather(self, node: UOp, demand: Demand) -> None:
         """The indices are wanted as they are; the source at places that stand for what they will
         hold."""
+        demand = demand.below(Ops.GATHER)
         for source in node.src[1:]:
             wanted = gather_indices(node, demand.index, demand.valid)
             self._ask(source, self._derived(demand, *wanted))
@@ -278,7 +280,9 @@ class Decider:
         if heavy:
             draft.heavy = True
         draft.reductions.append(depends)
-        self._ask(source, Demand(draft, tuple(index), demand.valid, loops, demand.inside or heavy))
+        inside, summed = demand.inside or heavy, node.arg.op is Ops.ADD
+        asked = Demand(draft, tuple(index), demand.valid, loops, inside, summed=summed)
+        self._ask(source, asked)
 
     def _ask(self, node: UOp, demand: Demand) -> None:
         if node.op in (Ops.BUFFER, Ops.AFTER):
@@ -293,7 +297,10 @@ class Decider:
         unique: dict[tuple[Any, ...], Demand] = {d.key: d for d in self.demands[node]}
         demands = list(unique.values())
         if self._may_inline(node, demands):
-            if self._is_unpacked(node, demands):
+            how = self._unpacking(node, demands)
+            if how is Unpacking.IN_PANELS:
+                demands[0].draft.panels.append(node)
+            if how is not None:
                 demands = [replace(demand, unpacked=True) for demand in demands]
             self._inline(node, demands)
         else:
@@ -320,26 +327,21 @@ class Decider:
             return node.op is not Ops.PAD or not self._is_worth_padding(node, demands)
         if node in self.survey.padded and self._is_read_apart(node, demands):
             return False
-        return self._is_unpacked(node, demands) or self._may_repeat(node, demands)
+        return self._unpacking(node, demands) is not None or self._may_repeat(node, demands)
 
-    def _is_unpacked(self, node: UOp, demands: list[Demand]) -> bool:
-        """Whether a product computes its operand out of less memory than that would take.
-
-        With so few rows on the other side one tile has all of them, and computes it once.
-        """
+    def _unpacking(self, node: UOp, demands: list[Demand]) -> Unpacking | None:
+        """How a product computes its operand out of less memory than that would take, if it
+        does."""
         if len(demands) != 1 or not demands[0].inside or node.op not in GroupOp.Elementwise:
-            return False
-        demand, survey = demands[0], self.survey
+            return None
+        demand = demands[0]
         if demand.unpacked:
-            return True
-        if survey.own_cost(node) == 0 or survey.reduces[node]:
-            return False
-        elements = survey.elements[node]
-        if UNPACKED_SHARE * survey.read_bytes[node] > elements * node.dtype.itemsize:
-            return False
-        repeats = self._evaluations(node, demand) // max(1, elements)
-        # numbers that are combined to more of them are another matter
-        return repeats <= UNPACKED_USES and survey.reads_narrower(node)
+            return Unpacking.IN_TILE
+        if demand.summed:
+            # the terms themselves are no operand
+            return None
+        uses = self._evaluations(node, demand) // max(1, self.survey.elements[node])
+        return unpacking(self.survey, node, demand, uses, self.room)
 
     def _is_worth_padding(self, node: UOp, demands: list[Demand]) -> bool:
         """Whether reductions with reuse read every element so often that zeros in memory cost less

@@ -9,13 +9,23 @@ ranges.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 from weft.helpers import prod
 from weft.schedule.index import ZERO, Index
 from weft.uop.args import AxisType
 from weft.uop.node import UOp
+from weft.uop.opset import Ops
+
+# bytes of fast memory that a kernel on a device has for rows and panels
+Room: TypeAlias = Callable[[Any], int]
+
+
+def no_room(device: Any) -> int:
+    """Nothing is staged."""
+    return 0
 
 
 def size_of(axis: UOp) -> int:
@@ -45,6 +55,8 @@ class Draft:
     next_number: int = 0
     # ranges that choose between computed pieces: they are written out, all pieces side by side
     written: set[UOp] = field(default_factory=set)
+    # values that are unpacked panel by panel, which nothing else may stage rows beside
+    panels: list[UOp] = field(default_factory=list)
 
     def new_index(self, shape: tuple[Any, ...], kind: AxisType) -> Index:
         """Fresh ranges over a shape; axes of size 1 need none."""
@@ -85,6 +97,8 @@ class Demand:
     loops: frozenset[UOp]  # the ranges open where the value is used
     inside: bool = False  # of a reduction with reuse
     unpacked: bool = False  # for a value that is larger than all it is made of
+    summed: bool = False  # by an addition, as it is
+    is_factor: bool = False  # of products that an addition sums up
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -98,3 +112,9 @@ class Demand:
         for position in self.index:
             found = found | position.ranges
         return found if self.valid is None else found | self.valid.ranges
+
+    def below(self, op: Ops) -> Demand:
+        """What an op asks for in turn: only a product of what is summed up has factors."""
+        if not self.summed and not self.is_factor:
+            return self
+        return replace(self, summed=False, is_factor=self.summed and op is Ops.MUL)

@@ -20,6 +20,7 @@ from typing import Any
 from weft.knobs import SPEC
 from weft.schedule.build import Builder, Built
 from weft.schedule.decide import Decider, Plan
+from weft.schedule.draft import Room, no_room
 from weft.schedule.hazards import keep_apart, keep_state, separate_states
 from weft.schedule.limit import Limit, Wide, cut_wide_kernels, no_limit, split_wide_joins
 from weft.schedule.merge import in_place_conflict, join_nests, merge_kernels
@@ -28,7 +29,7 @@ from weft.schedule.parameters import Argument, number_parameters
 from weft.schedule.place import is_whole_storage, storage_of
 from weft.schedule.prepare import PrepareContext, prepare
 from weft.schedule.stage_panels import stage_panels
-from weft.schedule.stage_rows import Room, no_room, stage_rows
+from weft.schedule.stage_rows import stage_rows
 from weft.schedule.survey import Survey, max_elements
 from weft.uop.args import BufferArg
 from weft.uop.node import UOp
@@ -79,6 +80,13 @@ class Torn:
     state: UOp
 
 
+@dataclass(frozen=True)
+class Crowded:
+    """Values that cannot be unpacked panel by panel, as their kernels stage something else."""
+
+    values: set[UOp]
+
+
 def make_schedule(
     sink: UOp, next_number: int, device: Any, limit: Limit = no_limit, room: Room = no_room
 ) -> Schedule:
@@ -112,6 +120,10 @@ def make_schedule(
                 alone.update(attempt.values)
             sink = narrow
             continue
+        if isinstance(attempt, Crowded):
+            kept.update(attempt.values)
+            alone.update(attempt.values)
+            continue
         if isinstance(attempt, Torn):
             sink = keep_state(sink, attempt.state)
             continue
@@ -123,7 +135,7 @@ def make_schedule(
 
 def _attempt(
     sink: UOp, context: PrepareContext, alone: set[UOp], kept: set[UOp], limit: Limit, room: Room
-) -> Schedule | Wide | Torn | list[UOp]:
+) -> Schedule | Wide | Torn | Crowded | list[UOp]:
     """A schedule, or the STOREs whose values have to be stored apart first, or values that have to
     be stored by kernels of their own, or a state of which a copy has to be read."""
     wanted = [_plain(value) for value in sink.src]
@@ -133,15 +145,17 @@ def _attempt(
     must_store = {v for v in must_store if 0 not in v.shape}
     survey = Survey(sink, must_store)
     survey.order = [n for n in survey.order if not _writes_nothing(n)]
-    plan = Decider(survey, must_store, separate | alone, context.device).run()
+    plan = Decider(survey, must_store, separate | alone, context.device, room).run()
     number = context.next_number
     homes: dict[UOp, UOp] = {}
     for node, draft in plan.stored.items():
         number -= 1
         arg = BufferArg(number, max_elements(node.shape), draft.device)
         homes[node] = UOp(Ops.BUFFER, node.dtype, (), arg)
-    kernels = stage_rows(_build_all(plan, homes), homes, must_store, room)
-    kernels = stage_panels(kernels, homes, must_store, room)
+    built = _build_all(plan, homes)
+    kernels = stage_panels(stage_rows(built, homes, must_store, room), homes, must_store, room)
+    if crowded := _crowded_panels(built, kernels):
+        return crowded
     wide = cut_wide_kernels(kernels, plan, limit)
     if wide is not None:
         return wide
@@ -172,6 +186,13 @@ def _attempt(
         assert state is not None, "the writes of this graph cannot be ordered"
         return Torn(state)
     return _finish(wanted, ordered, homes)
+
+
+def _crowded_panels(before: list[Built], after: list[Built]) -> Crowded | None:
+    """The values of panels whose kernels became parts of others, that stage rows themselves."""
+    left = {id(kernel.draft) for kernel in after}
+    values = {value for k in before if id(k.draft) not in left for value in k.draft.panels}
+    return Crowded(values) if values else None
 
 
 def _keep_values(sink: UOp, stores: set[UOp]) -> UOp:

@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 
 from weft.schedule.build import Built
 from weft.schedule.chains import Steps, linear_index, loads_of, replace_chains, sole_sources
+from weft.schedule.draft import Room
 from weft.schedule.index import as_index
-from weft.schedule.stage_rows import Room
 from weft.uop.args import AxisType, StageArg
 from weft.uop.node import UOp
 from weft.uop.opset import Ops

@@ -21,11 +21,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
 
 from weft.dtype import dtypes
 from weft.schedule.build import Built
 from weft.schedule.chains import Steps, linear_index, loads_of, replace_chains, sole_sources
+from weft.schedule.draft import Room
 from weft.schedule.index import as_index
 from weft.uop.args import AxisType, StageArg
 from weft.uop.node import UOp
@@ -37,14 +37,6 @@ ROWS = 16
 WIDTH = 16
 # bytes of one matrix that every tile reads again; more than that does not stay near a core
 MOST_AGAIN = 4 << 20
-
-# bytes of fast memory that a kernel on a device has for rows
-Room: TypeAlias = Callable[[Any], int]
-
-
-def no_room(device: Any) -> int:
-    """Nothing is staged."""
-    return 0
 
 
 def stage_rows(

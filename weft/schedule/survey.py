@@ -20,6 +20,8 @@ _COST |= {Ops.THREEFRY: 120, Ops.IDIV: 8, Ops.MOD: 8}
 _FREE = frozenset({Ops.CAST, Ops.BITCAST, Ops.CONTIGUOUS, Ops.DETACH, Ops.CAT, Ops.GATHER})
 # points per element read from which on a reduction is worth a register tile
 _REUSE = 4
+# of the bytes that are read, those of scales at most
+SCALES = 1 / 2
 # storages that are told apart below one value
 _MOST_LEAVES = 16
 # computed pieces of a CAT that are written out side by side
@@ -63,8 +65,12 @@ class Survey:
         return _COST.get(node.op, 1) if node.op in GroupOp.Elementwise else 0
 
     def reads_narrower(self, node: UOp) -> bool:
-        """Whether all memory that it is computed from holds elements of fewer bytes than it has."""
-        return all([leaf.dtype.itemsize < node.dtype.itemsize for leaf in self._reads[node]])
+        """Whether memory that it is computed from holds elements of fewer bytes than it has: all
+        of it, or all but scales."""
+        size = node.dtype.itemsize
+        reads = self._reads[node]
+        wide = sum(count for leaf, count in reads.items() if leaf.dtype.itemsize >= size)
+        return wide <= SCALES * sum(reads.values())
 
     def _visit(self, node: UOp) -> None:
         if node.op in (Ops.STORE, Ops.SINK):

@@ -1,0 +1,78 @@
+"""Unpack: whether a product computes an operand out of less memory than that would take.
+
+What comes in: the survey and one use of a value inside of a reduction with reuse. What goes out:
+how the value is made there, if it is not stored: in the tile that has all rows at once, or panel by
+panel, for all rows.
+Where it sits: a part of decide.
+The one invariant: a value is unpacked about once, or by a tile that uses it for many rows.
+
+    sum(x[m, k] * f(bytes of w[n, k]), k)
+    -> a few rows m: f in the tile;  more: for each panel p of 16 columns n
+                     v = STAGE(f(bytes of w[p + i, k]), k, i);  sum(x[m, k] * v[k, i], k)
+
+The panels themselves are made by codegen, which knows the lanes of the target.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from weft.schedule.draft import Demand, Room, size_of, volume
+from weft.schedule.survey import Survey
+from weft.uop.node import UOp
+from weft.uop.opset import Ops
+
+# rows that a tile of a product has at once; and how much larger than what it is made of a value is
+# that is then unpacked in the tile
+UNPACKED_USES, UNPACKED_SHARE = 16, 2
+# rows of a product from which on it costs little to store what is unpacked
+MOST_PANEL_USES = 1 << 12
+# columns of a panel: the lanes of the widest vectors there are
+PANEL_WIDTH = 16
+
+
+class Unpacking(Enum):
+    """How a product makes such an operand."""
+
+    IN_TILE = auto()
+    IN_PANELS = auto()
+
+
+def unpacking(survey: Survey, node: UOp, demand: Demand, uses: int, room: Room) -> Unpacking | None:
+    """How the product makes the value out of less memory, each element for so many uses; None if
+    it should be stored. A panel may take `room` bytes."""
+    if survey.own_cost(node) == 0 or survey.reduces[node]:
+        return None
+    whole = survey.elements[node] * node.dtype.itemsize
+    # numbers that are combined to more of them are another matter
+    if UNPACKED_SHARE * survey.read_bytes[node] > whole or not survey.reads_narrower(node):
+        return None
+    if uses <= UNPACKED_USES:
+        return Unpacking.IN_TILE
+    if uses <= MOST_PANEL_USES and _fits_panels(node, demand, room):
+        return Unpacking.IN_PANELS
+    return None
+
+
+def _fits_panels(node: UOp, demand: Demand, room: Room) -> bool:
+    """Whether panels of neighbouring outputs, each over the whole reduction, have all of it."""
+    if not demand.is_factor or demand.valid is not None:
+        return False
+    if any(axis.src[0].op is not Ops.CONST for axis in demand.loops):
+        return False
+    outputs, depends = frozenset(demand.draft.ranges), demand.depends
+    column = demand.draft.ranges[-1]
+    if column not in depends or size_of(column) < PANEL_WIDTH:
+        return False
+    if any(_cuts(position, outputs) for position in demand.index):
+        return False
+    panel = volume(depends - outputs) * PANEL_WIDTH * node.dtype.itemsize
+    return panel <= room(demand.draft.device)
+
+
+def _cuts(position: UOp, outputs: frozenset[UOp]) -> bool:
+    """Whether a column is a part of a block, whose elements are best made together."""
+    return any(
+        node.op in (Ops.IDIV, Ops.MOD) and not outputs.isdisjoint(node.ranges)
+        for node in position.toposort()
+    )
