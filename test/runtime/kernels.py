@@ -127,3 +127,22 @@ done:
   ret void
 }
 """
+
+# where the call began, at all of its indices
+BEGINS = """
+define void @begins(ptr %args, i64 %begin, i64 %end) {
+entry:
+  %out = load ptr, ptr %args
+  %any = icmp slt i64 %begin, %end
+  br i1 %any, label %loop, label %done
+loop:
+  %i = phi i64 [ %begin, %entry ], [ %next, %loop ]
+  %place = getelementptr i64, ptr %out, i64 %i
+  store i64 %begin, ptr %place
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %end
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}
+"""

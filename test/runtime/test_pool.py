@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from test.runtime.kernels import BUSY, COUNT
+from test.runtime.kernels import BEGINS, BUSY, COUNT
 from test.test_device import run_python
 from weft.knobs import Context
 from weft.runtime import llvm
@@ -49,6 +49,18 @@ def call(some_pool, code, size, value=0):
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 7, 8, 9, 63, 64, 1000, 100_003])
 def test_every_index_once(any_pool, count, size):
     np.testing.assert_array_equal(call(any_pool, count, size, 5), np.arange(size) + 5)
+
+
+@pytest.mark.parametrize("size", [9, 22, 43, 86, 1001])
+def test_chunks_are_even(monkeypatch, any_pool, size):
+    """A short one at the end would leave the others too long: somebody would wait for the last."""
+    monkeypatch.setattr(llvm, "_available_cores", lambda: 2)
+    begins = llvm.load(llvm.LLVMCompiler().compile(BEGINS), "begins")
+    with Context(NUM_CPU_THREADS=2):
+        found = call(any_pool, begins, size)
+    _, lengths = np.unique(found, return_counts=True)
+    assert len(lengths) == min(size, 8)
+    assert lengths.max() - lengths.min() <= 1
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 8])

@@ -33,9 +33,9 @@ _FUTEX_SYSCALL = {"x86_64": 202, "aarch64": 98, "riscv64": 98}
 
 
 # The state of a pool, in cache lines of their own where several threads write:
-#   0 fn   8 args   16 size   24 chunk   32 limit (i32, helpers allowed in)   36 stop (i32)
+#   0 fn   8 args   16 size   24 chunks   32 limit (i32, helpers allowed in)   36 stop (i32)
 #   40 spin (i32)   44 placed (i32): threads in the last row   48 busy (i32)
-#   52 the caller's core (i32)   56 chunks
+#   52 the caller's core (i32)
 #   64 claimed (i64): chunks claimed from the front (low half) and from the back (high half)
 #   128 gate (i64): low half = open bit (31) + workers inside, high half = generation of the region
 #   192 sleepers (i32)   196 joiner (i32): whether the caller sleeps on the gate
@@ -51,7 +51,6 @@ _IR = """
 declare i64 @syscall(i64, ...)
 declare i32 @sched_getcpu()
 declare i32 @pthread_setaffinity_np(i64, i64, ptr)
-declare i64 @llvm.smax.i64(i64, i64)
 declare i64 @llvm.smin.i64(i64, i64)
 {declare_pause}
 
@@ -123,9 +122,7 @@ entry:
   %args = load ptr, ptr %args.p
   %size.p = getelementptr i8, ptr %state, i64 16
   %size = load i64, ptr %size.p
-  %chunk.p = getelementptr i8, ptr %state, i64 24
-  %chunk = load i64, ptr %chunk.p
-  %chunks.p = getelementptr i8, ptr %state, i64 56
+  %chunks.p = getelementptr i8, ptr %state, i64 24
   %chunks = load i64, ptr %chunks.p
   %from.end = icmp ne i64 %step, 1
   %claimed.p = getelementptr i8, ptr %state, i64 64
@@ -141,10 +138,12 @@ call:
   %last = sub i64 %chunks, 1
   %from.last = sub i64 %last, %high
   %index = select i1 %from.end, i64 %from.last, i64 %low
-  %begin = mul i64 %index, %chunk
-  %full = add i64 %begin, %chunk
-  %over = icmp sgt i64 %full, %size
-  %end = select i1 %over, i64 %size, i64 %full
+  ; Chunks of equal size, or one more: a short one at the end would leave the others too long.
+  %next = add i64 %index, 1
+  %begin.share = mul i64 %index, %size
+  %begin = udiv i64 %begin.share, %chunks
+  %end.share = mul i64 %next, %size
+  %end = udiv i64 %end.share, %chunks
   call void %fn(ptr %args, i64 %begin, i64 %end)
   br label %claim
 done:
@@ -251,10 +250,9 @@ open:
   call void @place_workers(ptr %state)
   %args.p = getelementptr i8, ptr %state, i64 8
   %size.p = getelementptr i8, ptr %state, i64 16
-  %chunk.p = getelementptr i8, ptr %state, i64 24
+  %chunks.p = getelementptr i8, ptr %state, i64 24
   %limit.p = getelementptr i8, ptr %state, i64 32
   %spin.p = getelementptr i8, ptr %state, i64 40
-  %chunks.p = getelementptr i8, ptr %state, i64 56
   %claimed.p = getelementptr i8, ptr %state, i64 64
   %gate.p = getelementptr i8, ptr %state, i64 128
   %generation.p = getelementptr i8, ptr %state, i64 132
@@ -263,16 +261,12 @@ open:
   ; Four chunks a thread: few enough to cost nothing, many enough to even out a slow core.
   %threads.wide = zext i32 %threads to i64
   %parts = mul i64 %threads.wide, 4
-  %chunk.floor = udiv i64 %size, %parts
-  %chunk = call i64 @llvm.smax.i64(i64 %chunk.floor, i64 1)
-  %size.last = sub i64 %size, 1
-  %chunks.last = udiv i64 %size.last, %chunk
-  %chunks = add i64 %chunks.last, 1
+  %chunks = call i64 @llvm.smin.i64(i64 %size, i64 %parts)
+  %chunks.last = sub i64 %chunks, 1
   %helpers = sub i32 %threads, 1
   store ptr %fn, ptr %state
   store ptr %args, ptr %args.p
   store i64 %size, ptr %size.p
-  store i64 %chunk, ptr %chunk.p
   store i64 %chunks, ptr %chunks.p
   store atomic i32 %helpers, ptr %limit.p monotonic, align 4
   store atomic i64 0, ptr %claimed.p monotonic, align 8
@@ -549,7 +543,7 @@ class PythonPool:
             while self._workers < helpers:
                 threading.Thread(target=_serve, args=(self._jobs,), daemon=True).start()
                 self._workers += 1
-            region = _Region(kernel, args, size, max(1, size // (4 * helpers + 4)))
+            region = _Region(kernel, args, size, min(size, 4 * helpers + 4))
             for _ in range(helpers):
                 self._jobs.put(region)
             region.work()
@@ -568,18 +562,19 @@ class PythonPool:
 class _Region:
     """One call of `run` that the workers share."""
 
-    def __init__(self, kernel: Any, args: int, size: int, chunk: int) -> None:
+    def __init__(self, kernel: Any, args: int, size: int, chunks: int) -> None:
         self.kernel = kernel
         self.args = args
         self.size = size
-        self.chunk = chunk
+        self.chunks = chunks
         # The next of a range is taken by exactly one thread.
-        self.begins = iter(range(0, size, chunk))
+        self.numbers = iter(range(chunks))
         self.finished = threading.Semaphore(0)
 
     def work(self) -> None:
-        for begin in self.begins:
-            self.kernel(self.args, begin, min(begin + self.chunk, self.size))
+        for number in self.numbers:
+            begin, end = [n * self.size // self.chunks for n in (number, number + 1)]
+            self.kernel(self.args, begin, end)
 
 
 def _serve(jobs: queue.SimpleQueue[_Region]) -> None:

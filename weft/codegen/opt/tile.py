@@ -50,6 +50,8 @@ WINDOW_STEP = 8
 # rows of a tile that the first cache has to hold at once
 ROWS_IN_CACHE = 3
 MISS = 1.0
+# what a vector costs that comes from behind the second cache, the next ones on their way
+FAR = 1.25
 # a panel of one vector of an operand that is computed: larger than a cache, it is read in order
 PANEL_BYTES = 2 << 20
 # instructions' time for a row somewhere in the second cache, and behind it
@@ -176,6 +178,12 @@ class _Search:
             # the lanes are added up at the end, once per output
             outputs = volume(body.around) * len(body.closers)
             self.fixed += outputs * 2 * plain.lanes.bit_length()
+            streamed = _streamed(body, plain, target)
+            if streamed is not None:
+                lacks = tuple(
+                    [axis is not None and axis not in streamed.ranges for axis in self.axes]
+                )
+                self.costs[lacks] += FAR * rounds_of(body, streamed.ranges, plain)
 
     def run(self) -> tuple[dict[UOp, int], float]:
         best: tuple[int, int, int] = (1, 1, 1)
@@ -299,6 +307,30 @@ def _written_out(body: Body, plain: Choice) -> int:
         vectors *= steps
         copies *= 1 if axis is plain.vector else steps
     return vectors if copies > 1 else 1
+
+
+def _streamed(body: Body, plain: Choice, target: Target) -> Item | None:
+    """The operand whose rows are read again for each tile, if they come from far away every time.
+
+    Rows of the other one stay near for as long as they are needed, and the order of the loops is
+    such that this is the larger one.
+    """
+    operands: list[tuple[int, Item]] = []
+    loads = [item for item in body.items if item.node is not None and item.node.op is Ops.LOAD]
+    loads = [item for item in loads if plain.vector in item.ranges and item.steps is not None]
+    for item in loads:
+        # axes of the outputs that all have are around everything
+        axes = [a for a in item.ranges if a in body.own or any([a not in i.ranges for i in loads])]
+        memory = item.node.src[0].src[0]  # type: ignore[union-attr]
+        count = volume(axes)
+        if memory.op is Ops.PARAM:
+            # windows that overlap read less than they have places
+            count = min(count, memory.arg.size)
+        operands.append((count * item.dtype.itemsize, item))
+    if len(operands) < 2:
+        return None
+    size, smaller = min(operands, key=lambda each: each[0])
+    return smaller if size > target.l2 // 2 else None
 
 
 def _misses(body: Body, item: Item, plain: Choice, target: Target) -> float:
