@@ -43,6 +43,26 @@ def ranks(order: Iterable[UOp]) -> dict[UOp, int]:
     return found
 
 
+Order = dict[UOp, None]
+_last: tuple[UOp, Order, dict[UOp, int]] | None = None
+
+
+def ordered(sink: UOp) -> tuple[Order, dict[UOp, int]]:
+    """The nodes of a kernel, sources first, and the ranks of its closers.
+
+    Asked twice for one kernel, by passes that follow each other; the second time ends the memory of
+    it, as a kernel that is done is to be forgotten.
+    """
+    global _last
+    last, _last = _last, None
+    if last is not None and last[0] is sink:
+        return last[1:]
+    order = sink.toposort()
+    by_rank = ranks(order)
+    _last = (sink, order, by_rank)
+    return order, by_rank
+
+
 def rename(closer: UOp, names: dict[UOp, UOp]) -> UOp:
     """The closer with its own axes replaced, in its expression too."""
     done = dict(names)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from weft.codegen.loops import own_axes, ranks
+from weft.codegen.loops import ordered, own_axes
 from weft.errors import CompileError
 from weft.uop.args import AxisType
 from weft.uop.node import UOp, derive_ranges
@@ -35,9 +35,8 @@ class Nest:
         self.root = Loop(None, None, 0)
         self.loops: dict[UOp, Loop] = {}
         self.of_ranges: dict[frozenset[UOp], Loop] = {frozenset(): self.root}
-        self.order = sink.toposort()  # sources first
+        self.order, by_rank = ordered(sink)  # sources first
         derive_ranges(self.order)
-        by_rank = ranks(self.order)
         self.wanted = list(dict.fromkeys([closer.ranges for closer in by_rank]))
         stores = {s for s in sink.src if s.op is Ops.STORE}
         self._place_stores([s for s in sink.src if s in stores and own_axes(s)])

@@ -10,7 +10,7 @@ store to it.
 
 from __future__ import annotations
 
-from weft.codegen.loops import FreshAxes, own_axes, ranks, rename
+from weft.codegen.loops import FreshAxes, ordered, own_axes, rename
 from weft.uop.args import AxisType
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
@@ -25,8 +25,8 @@ def separate(sink: UOp) -> UOp:
 def separate_loops(sink: UOp) -> UOp:
     """REDUCE(x[k] - REDUCE(x[k], k), k) -> REDUCE(x[k] - REDUCE(x[j], j), k)."""
     while True:
-        order = sink.toposort()
-        clashing = _find_clashes(sink, ranks(order))
+        order, by_rank = ordered(sink)
+        clashing = _find_clashes(sink, by_rank)
         if not clashing:
             return sink
         fresh = FreshAxes(order)

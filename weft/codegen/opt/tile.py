@@ -147,6 +147,7 @@ class _Search:
         self.sizes = [1 if axis is None else extent(axis) for axis in self.axes]
         self.lanes = (plain.lanes if plain.vector is not None else 1, 1, 1)
         self.aliasing = (False, self._aliases(self.axes[1]), self._aliases(self.axes[2]))
+        self.waste: dict[tuple[int, int], float] = {}  # of (axis, copies)
         self.loads = [
             tuple([axis is not None and axis in item.ranges for axis in self.axes])
             for item in body.items
@@ -222,21 +223,37 @@ class _Search:
 
     def cost(self, counts: tuple[int, int, int]) -> float:
         """Instructions, or the time that the chains of sums need if that is more."""
+        first, second, third = counts
         total = 0.0
-        for lacks, cost in self.costs.items():
-            total += cost / _product(counts, lacks)
-            # the wider a row, the fewer there are, and the more the machine reads ahead of each
-            total += self.jumps[lacks] / (_product(counts, lacks) * counts[0] * counts[0])
-        chain = LATENCY * self.rounds / (counts[0] * counts[1] * counts[2])
-        total = max(total, chain)
-        for count, size, lanes, aliases in zip(
-            counts, self.sizes, self.lanes, self.aliasing, strict=True
-        ):
-            tile = count * lanes
-            total *= -(-size // tile) * tile / size
-            if aliases and count > MOST_ROWS:
-                total *= 1.15
+        # asked for thousands of tiles: written for Python's sake
+        for (shares_first, shares_second, shares_third), cost in self.costs.items():
+            if shares_first:
+                cost /= first
+            if shares_second:
+                cost /= second
+            if shares_third:
+                cost /= third
+            total += cost
+        # the wider a row, the fewer there are, and the more the machine reads ahead of each
+        for lacks, jumps in self.jumps.items():
+            if jumps:
+                total += jumps / (_product(counts, lacks) * first * first)
+        chain = LATENCY * self.rounds / (first * second * third)
+        if chain > total:
+            total = chain
+        for place, count in enumerate(counts):
+            waste = self.waste.get((place, count))
+            if waste is None:
+                waste = self.waste[place, count] = self._waste(place, count)
+            total *= waste
         return total + self.fixed
+
+    def _waste(self, place: int, count: int) -> float:
+        """How much longer it takes as the last tile along an axis repeats some of it, and as rows
+        push each other out of the first cache."""
+        size, tile = self.sizes[place], count * self.lanes[place]
+        waste = -(-size // tile) * tile / size
+        return waste * 1.15 if self.aliasing[place] and count > MOST_ROWS else waste
 
     def _saves_little(self) -> bool:
         """Whether almost all of the work is on what the lanes hold: copies would share the rest."""
