@@ -236,7 +236,7 @@ class Decider:
                 self._ask(source, demand if source.shape else self._derived(demand, (), None))
 
     def _derived(self, demand: Demand, index: Index, valid: UOp | None) -> Demand:
-        return replace(demand, index=index, valid=valid)
+        return demand.at(index, valid)
 
     def _pass_on_cat(self, node: UOp, demand: Demand) -> None:
         demand = demand.below(Ops.CAT)
