@@ -209,8 +209,8 @@ def _product(rows: int, inner: int, columns: int, turned: str = "", dtype: str =
     return case
 
 
-def _quantised(name: str, rows: int, columns: int) -> Case:
-    """A vector and a matrix in a block format of GGUF, or int8 with a scale a row."""
+def _quantised(name: str, rows: int, columns: int, batch: int = 1) -> Case:
+    """Vectors and a matrix in a block format of GGUF, or int8 with a scale a row."""
     count, nbytes = {
         "Q4_0": (32, 18),
         "Q8_0": (32, 34),
@@ -218,9 +218,10 @@ def _quantised(name: str, rows: int, columns: int) -> Case:
         "Q6_K": (256, 210),
     }.get(name, (columns, columns))
     blocks = generator(name).integers(0, 100, (rows * columns // count, nbytes)).astype(np.uint8)
-    inputs = [normal("x", 1, columns), blocks]
+    inputs = [normal("x", batch, columns), blocks]
     sizes = {"format": name, "rows": rows}
-    return Case("quantised", sizes, inputs, {}, 2.0 * rows * columns, float(blocks.size))
+    operations = 2.0 * batch * rows * columns
+    return Case("quantised", sizes, inputs, {}, operations, float(blocks.size))
 
 
 def _convolution(which: str) -> Case:
@@ -448,6 +449,15 @@ OWN_CASES: dict[str, Callable[[], Case]] = {
     **{
         f"gemv_{name.lower()}": functools.partial(_quantised, name, 32768, 4096)
         for name in ("int8", "Q4_0", "Q8_0", "Q4_K", "Q6_K")
+    },
+    **{
+        f"rows{batch}_{name.lower()}": functools.partial(_quantised, name, 4096, 4096, batch)
+        for batch in (32, 512)
+        for name in ("int8", "Q4_0", "Q8_0", "Q4_K", "Q6_K")
+    },
+    **{
+        f"rows{batch}_plain": functools.partial(_product, batch, 4096, 4096, "b")
+        for batch in (32, 512)
     },
     "gpt2": lambda: _gpt2(64),
     **{f"lstm{n}": functools.partial(lstm, n) for n in (64, 128, 256, 512, 1024, 2048, 4096)},
