@@ -384,7 +384,7 @@ class Counters:
         self.kernel_count = 0
 
 
-# an object: to set something of a class takes ten times as long
+# an object and no class: to set something of a class makes Python forget what it knows of it
 GlobalCounters = Counters()
 
 

@@ -115,7 +115,7 @@ class Demand:
 
     def at(self, index: Index, valid: UOp | None) -> Demand:
         """The same of another element."""
-        # thousands of them: `replace` takes twice as long
+        # thousands of them are made: without what `replace` has to find out each time
         return Demand(
             self.draft,
             index,

@@ -124,7 +124,7 @@ class _Search:
         self.jumps: dict[tuple[bool, ...], float] = {}
         self.fixed = 0.0
         for item in body.items:
-            lacks = tuple([axis is not None and axis not in item.ranges for axis in self.axes])
+            lacks = self._lacks(item)
             rounds, fill = item_cost(body, item, plain)
             steps = rounds_of(body, item.ranges, plain)
             rounds += steps * _misses(body, item, plain, target)
@@ -181,10 +181,12 @@ class _Search:
             self.fixed += outputs * 2 * plain.lanes.bit_length()
             streamed = _streamed(body, plain, target)
             if streamed is not None:
-                lacks = tuple(
-                    [axis is not None and axis not in streamed.ranges for axis in self.axes]
-                )
-                self.costs[lacks] += FAR * rounds_of(body, streamed.ranges, plain)
+                far = FAR * rounds_of(body, streamed.ranges, plain)
+                self.costs[self._lacks(streamed)] += far
+
+    def _lacks(self, item: Item) -> tuple[bool, ...]:
+        """Of which of the axes an item is shared by the copies."""
+        return tuple([axis is not None and axis not in item.ranges for axis in self.axes])
 
     def run(self) -> tuple[dict[UOp, int], float]:
         best: tuple[int, int, int] = (1, 1, 1)
@@ -329,8 +331,8 @@ def _written_out(body: Body, plain: Choice) -> int:
 def _streamed(body: Body, plain: Choice, target: Target) -> Item | None:
     """The operand whose rows are read again for each tile, if they come from far away every time.
 
-    Rows of the other one stay near for as long as they are needed, and the order of the loops is
-    such that this is the larger one.
+    The loops are in such an order that it is the smaller one: rows of the larger one stay near for
+    as long as they are needed.
     """
     operands: list[tuple[int, Item]] = []
     loads = [item for item in body.items if item.node is not None and item.node.op is Ops.LOAD]
