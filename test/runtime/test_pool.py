@@ -51,16 +51,35 @@ def test_every_index_once(any_pool, count, size):
     np.testing.assert_array_equal(call(any_pool, count, size, 5), np.arange(size) + 5)
 
 
-@pytest.mark.parametrize("size", [9, 22, 43, 86, 1001])
-def test_chunks_are_even(monkeypatch, any_pool, size):
-    """A short one at the end would leave the others too long: somebody would wait for the last."""
+def pieces(monkeypatch, some_pool, size):
+    """How a region was cut for two threads, the longest piece first."""
     monkeypatch.setattr(llvm, "_available_cores", lambda: 2)
     begins = llvm.load(llvm.LLVMCompiler().compile(BEGINS), "begins")
     with Context(NUM_CPU_THREADS=2):
-        found = call(any_pool, begins, size)
+        found = call(some_pool, begins, size)
     _, lengths = np.unique(found, return_counts=True)
-    assert len(lengths) == min(size, 8)
-    assert lengths.max() - lengths.min() <= 1
+    return sorted(lengths, reverse=True)
+
+
+SIZES = [2, 9, 22, 43, 64, 86, 129, 1001, 100_003]
+
+
+@needs_native
+@pytest.mark.parametrize("size", SIZES)
+def test_pieces_get_smaller(monkeypatch, size):
+    """A thread takes a quarter of what is left: at the end nobody waits long for a slow core."""
+    lengths = pieces(monkeypatch, pool, size)
+    slice_length = -(-size // 64)
+    for done, length in zip(np.cumsum([0, *lengths]), lengths, strict=False):
+        assert length <= max(1, (size - done) / 4) + slice_length
+    assert len(lengths) <= 20 and max(lengths[-4:]) <= slice_length
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_chunks_of_python_threads_are_even(monkeypatch, size):
+    """A short one at the end would leave the others too long: somebody would wait for the last."""
+    lengths = pieces(monkeypatch, PythonPool(), size)
+    assert len(lengths) == min(size, 8) and lengths[0] - lengths[-1] <= 1
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 8])

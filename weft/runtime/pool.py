@@ -1,7 +1,7 @@
 """Runs a kernel on all cores: native threads that wake in a microsecond.
 
 In: addresses of kernels `void fn(ptr args, i64 begin, i64 end)`, the size of their parallel axis.
-Out: the same work done in chunks by the calling thread and the workers. Used by the CPU's runtime.
+Out: the same work done in pieces by the calling thread and the workers. Used by the CPU's runtime.
 The loop of the workers, the wake-up and the join are LLVM IR on futexes, and the threads are made
 with pthread_create: they hold no GIL state and cannot stop the interpreter from exiting.
 Invariant: the fields of a region change only while it is closed and no worker is inside.
@@ -33,10 +33,10 @@ _FUTEX_SYSCALL = {"x86_64": 202, "aarch64": 98, "riscv64": 98}
 
 
 # The state of a pool, in cache lines of their own where several threads write:
-#   0 fn   8 args   16 size   24 chunks   32 limit (i32, helpers allowed in)   36 stop (i32)
+#   0 fn   8 args   16 size   24 slices   32 limit (i32, helpers allowed in)   36 stop (i32)
 #   40 spin (i32)   44 placed (i32): threads in the last row   48 busy (i32)
-#   52 the caller's core (i32)
-#   64 claimed (i64): chunks claimed from the front (low half) and from the back (high half)
+#   52 the caller's core (i32)   56 share (i64): what part of the slices left a claim takes
+#   64 claimed (i64): slices claimed from the front (low half) and from the back (high half)
 #   128 gate (i64): low half = open bit (31) + workers inside, high half = generation of the region
 #   192 sleepers (i32)   196 joiner (i32): whether the caller sleeps on the gate
 #   256 cores the process may use, one bit each   384 the workers' pthread_t, as many as are placed
@@ -52,6 +52,7 @@ declare i64 @syscall(i64, ...)
 declare i32 @sched_getcpu()
 declare i32 @pthread_setaffinity_np(i64, i64, ptr)
 declare i64 @llvm.smin.i64(i64, i64)
+declare i64 @llvm.smax.i64(i64, i64)
 {declare_pause}
 
 define internal void @pause() {{
@@ -113,38 +114,57 @@ done:
   ret void
 }}
 
-; Claims chunks until none is left: the caller (step 1) from the first on, helpers (step 2^32) from
-; the last on. So a core meets the same part of a tensor in kernel after kernel, still in its cache.
-define internal void @work(ptr %state, i64 %step) {{
+; Claims slices until none is left: the caller (side 0) from the first on, helpers (side 32: the
+; upper half of the word) from the last on. So a core meets the same part of a tensor in kernel
+; after kernel, still in its cache. A claim takes half a thread's share of what is left: large
+; pieces first, small ones at the end, where they even out a slow core (guided self-scheduling,
+; Polychronopoulos and Kuck 1987).
+define internal void @work(ptr %state, i64 %side) {{
 entry:
   %fn = load ptr, ptr %state
   %args.p = getelementptr i8, ptr %state, i64 8
   %args = load ptr, ptr %args.p
   %size.p = getelementptr i8, ptr %state, i64 16
   %size = load i64, ptr %size.p
-  %chunks.p = getelementptr i8, ptr %state, i64 24
-  %chunks = load i64, ptr %chunks.p
-  %from.end = icmp ne i64 %step, 1
+  %slices.p = getelementptr i8, ptr %state, i64 24
+  %slices = load i64, ptr %slices.p
+  %share.p = getelementptr i8, ptr %state, i64 56
+  %share = load i64, ptr %share.p
+  %from.end = icmp ne i64 %side, 0
   %claimed.p = getelementptr i8, ptr %state, i64 64
+  %claimed.first = load atomic i64, ptr %claimed.p monotonic, align 8
   br label %claim
 claim:
-  %claimed = atomicrmw add ptr %claimed.p, i64 %step monotonic
+  %claimed = phi i64 [ %claimed.first, %entry ], [ %claimed.now, %lost ], [ %claimed.next, %call ]
   %low = and i64 %claimed, 4294967295
   %high = lshr i64 %claimed, 32
   %taken = add i64 %low, %high
-  %left = icmp ult i64 %taken, %chunks
-  br i1 %left, label %call, label %done
+  %rest = sub i64 %slices, %taken
+  %left = icmp sgt i64 %rest, 0
+  br i1 %left, label %try, label %done
+try:
+  %part = udiv i64 %rest, %share
+  %count = call i64 @llvm.smax.i64(i64 %part, i64 1)
+  %step = shl i64 %count, %side
+  %more = add i64 %claimed, %step
+  %swap = cmpxchg ptr %claimed.p, i64 %claimed, i64 %more monotonic monotonic
+  %won = extractvalue {{ i64, i1 }} %swap, 1
+  br i1 %won, label %call, label %lost
+lost:
+  %claimed.now = extractvalue {{ i64, i1 }} %swap, 0
+  br label %claim
 call:
-  %last = sub i64 %chunks, 1
-  %from.last = sub i64 %last, %high
-  %index = select i1 %from.end, i64 %from.last, i64 %low
-  ; Chunks of equal size, or one more: a short one at the end would leave the others too long.
-  %next = add i64 %index, 1
-  %begin.share = mul i64 %index, %size
-  %begin = udiv i64 %begin.share, %chunks
+  %end.back = sub i64 %slices, %high
+  %begin.back = sub i64 %end.back, %count
+  %first = select i1 %from.end, i64 %begin.back, i64 %low
+  %next = add i64 %first, %count
+  ; Slices of equal size, or one more: a short one at the end would leave the others too long.
+  %begin.share = mul i64 %first, %size
+  %begin = udiv i64 %begin.share, %slices
   %end.share = mul i64 %next, %size
-  %end = udiv i64 %end.share, %chunks
+  %end = udiv i64 %end.share, %slices
   call void %fn(ptr %args, i64 %begin, i64 %end)
+  %claimed.next = load atomic i64, ptr %claimed.p monotonic, align 8
   br label %claim
 done:
   ret void
@@ -207,7 +227,7 @@ try:
   %entered = extractvalue {{ i64, i1 }} %swap, 1
   br i1 %entered, label %inside.region, label %enter
 inside.region:
-  call void @work(ptr %state, i64 4294967296)
+  call void @work(ptr %state, i64 32)
   br label %leave
 leave:
   %before = atomicrmw sub ptr %gate.p, i64 1 seq_cst
@@ -250,24 +270,28 @@ open:
   call void @place_workers(ptr %state)
   %args.p = getelementptr i8, ptr %state, i64 8
   %size.p = getelementptr i8, ptr %state, i64 16
-  %chunks.p = getelementptr i8, ptr %state, i64 24
+  %slices.p = getelementptr i8, ptr %state, i64 24
   %limit.p = getelementptr i8, ptr %state, i64 32
   %spin.p = getelementptr i8, ptr %state, i64 40
+  %share.p = getelementptr i8, ptr %state, i64 56
   %claimed.p = getelementptr i8, ptr %state, i64 64
   %gate.p = getelementptr i8, ptr %state, i64 128
   %generation.p = getelementptr i8, ptr %state, i64 132
   %sleepers.p = getelementptr i8, ptr %state, i64 192
   %joiner.p = getelementptr i8, ptr %state, i64 196
-  ; Four chunks a thread: few enough to cost nothing, many enough to even out a slow core.
+  ; Fine enough that nobody waits for more than a thirty-second of a thread's work, and no more
+  ; than about eight claims a thread.
   %threads.wide = zext i32 %threads to i64
-  %parts = mul i64 %threads.wide, 4
-  %chunks = call i64 @llvm.smin.i64(i64 %size, i64 %parts)
-  %chunks.last = sub i64 %chunks, 1
+  %parts = mul i64 %threads.wide, 32
+  %slices = call i64 @llvm.smin.i64(i64 %size, i64 %parts)
+  %slices.last = sub i64 %slices, 1
+  %share = mul i64 %threads.wide, 2
   %helpers = sub i32 %threads, 1
   store ptr %fn, ptr %state
   store ptr %args, ptr %args.p
   store i64 %size, ptr %size.p
-  store i64 %chunks, ptr %chunks.p
+  store i64 %slices, ptr %slices.p
+  store i64 %share, ptr %share.p
   store atomic i32 %helpers, ptr %limit.p monotonic, align 4
   store atomic i64 0, ptr %claimed.p monotonic, align 8
   ; The next generation, open: 2^32 + 2^31.
@@ -277,12 +301,12 @@ open:
   br i1 %any.sleeps, label %wake.workers, label %own.work
 wake.workers:
   %helpers.wide = zext i32 %helpers to i64
-  %useful = call i64 @llvm.smin.i64(i64 %chunks.last, i64 %helpers.wide)
+  %useful = call i64 @llvm.smin.i64(i64 %slices.last, i64 %helpers.wide)
   %wanted = trunc i64 %useful to i32
   call void @wake(ptr %generation.p, i32 %wanted)
   br label %own.work
 own.work:
-  call void @work(ptr %state, i64 1)
+  call void @work(ptr %state, i64 0)
   ; Closing keeps late workers out, so that nobody waits for one that has not even woken up.
   %closed.from = atomicrmw and ptr %gate.p, i64 -2147483649 seq_cst
   %spin = load i32, ptr %spin.p
