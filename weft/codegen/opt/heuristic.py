@@ -67,6 +67,8 @@ LEAST_ROW = 8
 COSTLY_OPS = frozenset(op for op, weight in WEIGHTS.items() if weight >= 8)
 # of a store body: the heavier, the fewer copies
 LIGHT, HEAVY = 24, 80
+# vectors of a whole nest up to which copies would take longer to make than they save
+SHORT = 64
 
 
 def optimise(ast: UOp, target: Target) -> UOp:
@@ -330,6 +332,8 @@ def _store_copies(stores: Body, vector: UOp, lanes: int) -> int:
     items = [item for item in stores.items if vector in item.ranges]
     weight = sum(item.weight for item in items)
     copies = 4 if weight <= LIGHT else 2 if weight <= HEAVY else 1
+    if volume(stores.axes) <= SHORT * lanes:
+        copies = 1
     while copies > 1 and extent(vector) < copies * lanes:
         copies //= 2
     return copies

@@ -195,14 +195,14 @@ class _Search:
         most = min(self.room, EXPANDED_OPS / self.weight) / len(self.body.closers)
         exact = self.body.is_fill
         whole = along in self.body.aligned or (exact and along not in self.body.own)
+        seconds = [n for n in _counts(rows, 1, exact) if n <= self.limits[1]]
+        thirds = [n for n in _counts(more, 1, exact) if n <= self.limits[2]]
         for first in _counts(along, self.plain.lanes, whole):
             if first > self.limits[0]:
                 break
-            for second in _counts(rows, 1, exact):
-                for third in _counts(more, 1, exact):
-                    if first * second * third >= most or third > self.limits[2]:
-                        break
-                    if second > self.limits[1]:
+            for second in seconds:
+                for third in thirds:
+                    if first * second * third >= most:
                         break
                     counts = (first, second, third)
                     cost = self.cost(counts)
