@@ -48,7 +48,7 @@ class NeuralMixin(RandMixin):
     def batchnorm(
         self, weight: Any, bias: Any, mean: Any, invstd: Any, axis: int | Sequence[int] = 1
     ) -> Self:
-        """(x - mean) * weight * invstd + bias, each along an axis.
+        """(x - mean) * (weight * invstd) + bias, each along an axis.
 
         >>> one = Tensor([1.0])
         >>> Tensor([[3.0]]).batchnorm(one, one, one, one).tolist()
@@ -61,9 +61,11 @@ class NeuralMixin(RandMixin):
         shape = [size if i in kept else 1 for i, size in enumerate(self.shape)]
         wide = self.cast(computing_dtype(self.dtype))
         value = wide - mean.reshape(shape)
-        value = value if weight is None else value * weight.reshape(shape)
         scale = invstd.reshape(shape) if invstd.ndim == len(kept) else invstd
-        value = value * scale
+        # one factor for each feature: its gradient is one sum, which both of its parts share
+        value = value * (
+            scale if weight is None else weight.cast(wide.dtype).reshape(shape) * scale
+        )
         value = value if bias is None else value + bias.reshape(shape)
         return value.cast(least_upper_float(self.dtype))
 
