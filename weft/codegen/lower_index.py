@@ -18,13 +18,24 @@ def lower_index(sink: UOp, index_dtype: DType) -> UOp:
     """weakint -> int32 or int64 by bounds (and weakfloat -> float32)."""
     lowered: dict[UOp, UOp] = {}
     for node in sink.toposort():
-        lowered[node] = _lower_node(node, lowered, index_dtype)
+        if node.op in _OF_ONE_DTYPE and node.dtype.priority not in _WEAK:
+            # the most by far: no source is weak
+            src = tuple([lowered[s] for s in node.src])
+            lowered[node] = node if src == node.src else node.with_src(src)
+        else:
+            lowered[node] = _lower_node(node, lowered, index_dtype)
     return lowered[sink]
 
 
 # Types are told apart by priority here: lanes have that of their scalar.
 _WEAKINT = dtypes.weakint.priority
 _WEAKFLOAT = dtypes.weakfloat.priority
+_WEAK = (_WEAKINT, _WEAKFLOAT)
+# ops whose sources have their dtype, or are places and conditions
+_OF_ONE_DTYPE = frozenset(
+    {Ops.ADD, Ops.MUL, Ops.FDIV, Ops.NEG, Ops.SQRT, Ops.MAX, Ops.WHERE, Ops.LOAD, Ops.GEP}
+    | {Ops.VECTORIZE, Ops.AND, Ops.OR}
+)
 
 
 def _lower_node(node: UOp, lowered: dict[UOp, UOp], index_dtype: DType) -> UOp:

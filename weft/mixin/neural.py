@@ -63,9 +63,9 @@ class NeuralMixin(RandMixin):
         value = wide - mean.reshape(shape)
         scale = invstd.reshape(shape) if invstd.ndim == len(kept) else invstd
         # one factor for each feature: its gradient is one sum, which both of its parts share
-        value = value * (
-            scale if weight is None else weight.cast(wide.dtype).reshape(shape) * scale
-        )
+        if weight is not None:
+            scale = weight.cast(wide.dtype).reshape(shape) * scale
+        value = value * scale
         value = value if bias is None else value + bias.reshape(shape)
         return value.cast(least_upper_float(self.dtype))
 

@@ -16,8 +16,8 @@ from weft.renderer.base import Target
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
-# guarded accesses of one loop from which on their addresses are better not looked into
-_MANY_GUARDED = 8
+# accesses of one loop from which on their addresses are better not looked into
+_MANY, _MANY_GUARDED = 24, 8
 _REGION_OPS = frozenset({Ops.RANGE, Ops.END, Ops.IF, Ops.ENDIF, Ops.ACC_SET})
 
 
@@ -97,16 +97,17 @@ def offsets(uops: Sequence[UOp]) -> set[UOp]:
             if idx.op is Ops.ADD and idx.src[1].op is Ops.CONST and idx.dtype is dtypes.int64:
                 found.add(idx)
             others.update(uop.src[2:])
-        else:
+        elif uop.dtype.kind != "float" or uop.op is Ops.CAST:
+            # what gives floats has no other use for an index
             others.update(uop.src)
     return found - others
 
 
-def much_guarded(uops: Sequence[UOp]) -> set[UOp]:
-    """The places of loops in which many accesses are guarded.
+def crowded(uops: Sequence[UOp]) -> set[UOp]:
+    """The places of loops with many accesses, or in which some are guarded.
 
-    There LLVM chooses between each address and another one, and takes all of them apart to see how
-    they change from round to round: several times as long as all the rest.
+    LLVM takes all addresses apart to see how they change from round to round, and for a guarded one
+    it also chooses between two: several times as long as all the rest.
     """
     found: set[UOp] = set()
     open_regions: list[list[UOp]] = [[]]
@@ -117,6 +118,7 @@ def much_guarded(uops: Sequence[UOp]) -> set[UOp]:
             open_regions.append([])
         elif uop.op in (Ops.END, Ops.ENDIF):
             places = open_regions.pop()
-            if sum([len(place.src) > 2 for place in places]) >= _MANY_GUARDED:
+            guarded = [place for place in places if len(place.src) > 2]
+            if len(places) >= _MANY or len(guarded) >= _MANY_GUARDED:
                 found.update(places)
     return found

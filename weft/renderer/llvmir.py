@@ -20,7 +20,7 @@ from weft.errors import CompileError
 from weft.renderer.base import Renderer, Target, program_params, program_variables
 from weft.renderer.llvm_survey import (
     LINE_BYTES,
-    much_guarded,
+    crowded,
     offsets,
     registers_changed,
     streamed_stores,
@@ -179,7 +179,7 @@ class _Function:
         self.spill_bytes = 0  # of the scratch that invalid stores write
         self.changed = registers_changed(uops)
         self.offsets = offsets(uops)
-        self.opaque = much_guarded(uops)
+        self.opaque = crowded(uops)
         self.bases: dict[tuple[UOp, UOp], str] = {}  # addresses that offsets are added to
 
     # ------------------------------------------------------------ the frame

@@ -73,15 +73,15 @@ def _forget(ref: _Ref | None = None) -> None:
     if _is_sweeping or not _lock.acquire(False):
         return
     _is_sweeping = True
-    table = _table
+    remove, next_dead, key = _table.pop, _dead.popleft, None
     try:
         while _dead:
-            ref = _dead.popleft()
-            # None: a new node already lives under the same key
-            if ref.key is not None:
-                table.pop(ref.key, None)
             # its key goes with it, and with that the sources: they come next in this loop
-            ref = None
+            key = next_dead().key
+            # None: a new node already lives under the same key
+            if key is not None:
+                remove(key, None)
+                key = None
     finally:
         _is_sweeping = False
         _lock.release()

@@ -22,7 +22,11 @@ _WIDE_FLOATS = frozenset({dtypes.float32, dtypes.float64})
 
 def decompose(ast: UOp, renderer: Renderer) -> UOp:
     """The kernel with every op that `renderer` lacks decomposed."""
-    return graph_rewrite(ast, RULES, ctx=renderer, name="decompose")
+    for node in ast.toposort():
+        # mostly there is nothing to do, and the kernel need not be made anew to find that out
+        if node.op in _DECOMPOSED and RULES.rewrite(node, renderer) is not None:
+            return graph_rewrite(ast, RULES, ctx=renderer, name="decompose")
+    return ast
 
 
 def decompose_unary(ctx: Renderer, node: UOp) -> UOp | None:
@@ -82,3 +86,4 @@ RULES = PatternMatcher(
         (UPat(Ops.CAST, name="node"), decompose_cast),
     ]
 )
+_DECOMPOSED = frozenset({*_UNARY, *_BINARY, Ops.CAST})

@@ -330,7 +330,8 @@ def _add_lanes(plan: Plan, axis: UOp, lanes: int, copies: int, kind: OptOps) -> 
 def _store_copies(stores: Body, vector: UOp, lanes: int) -> int:
     """Several vectors at once hide latencies, as long as they fit and rounds are left to share."""
     items = [item for item in stores.items if vector in item.ranges]
-    weight = sum(item.weight for item in items)
+    written = volume([axis for axis in stores.axes if axis.arg.kind is AxisType.UPCAST])
+    weight = sum(item.weight for item in items) * written
     copies = 4 if weight <= LIGHT else 2 if weight <= HEAVY else 1
     if volume(stores.axes) <= SHORT * lanes:
         copies = 1
