@@ -5,7 +5,7 @@ usage: python -m bench.beam [--width N] [--seconds N] [name ...]
 In: names of workloads, or a part of them; none means all. Out: a line per kernel that takes a fair
 share of its workload: time with the heuristic's actions, with the best that were found, and their
 ratio; where that is above 1.15, both sequences. A kernel is searched afresh, whatever is remembered
-on disk. Times are the least of runs in turns, in the process of the search.
+on disk. Times are medians of rounds in which both take turns, in the process of the search.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ Invariant: a value that does not depend on an axis exists once, whatever else is
 
 from __future__ import annotations
 
+from weft.codegen.columns import LEAST_COPIES, Column, apply_column, copies_of, load_column
 from weft.codegen.decompose.arithmetic import from_ordered_bits, ordered_bits
 from weft.codegen.fold import fold_node
 from weft.codegen.lanes import (
@@ -71,6 +72,8 @@ class _Expansion:
         }
         self.parts: dict[UOp, list[Value]] = {}
         self.places: dict[UOp, list[Place]] = {}
+        self.columns: dict[UOp, Column] = {}
+        self.has_columns: dict[frozenset[UOp], bool] = {}
         self.axes_of: dict[frozenset[UOp], Axes] = {}
         self.lanes_of: dict[frozenset[UOp], int] = {}
         self.pickers: dict[tuple[Axes, Axes], list[int]] = {}
@@ -126,6 +129,27 @@ class _Expansion:
             found = self.lanes_of[node.ranges] = axes[0].src[0].arg if axes else 1
         return found
 
+    def _may_be_column(self, node: UOp) -> bool:
+        """Whether the copies of a node could be lanes: along one axis, beside the lanes there are.
+
+        Not in a reduction, where each is used once for many products: memory spreads a number over
+        lanes for less than they are exchanged.
+        """
+        found = self.has_columns.get(node.ranges)
+        if found is None:
+            axes = self._axes(node.ranges)
+            found = (
+                self.in_rows
+                and bool(self.vectors)
+                and len(axes) == 1
+                and axes[0].arg.kind is AxisType.UPCAST
+                and axes[0].src[0].arg >= LEAST_COPIES
+                and self._lanes(node) == 1
+                and all([axis.arg.kind is not AxisType.REDUCE for axis in node.ranges])
+            )
+            self.has_columns[node.ranges] = found
+        return found
+
     def _picker(self, outer: Axes, inner: Axes) -> list[int]:
         """For each combination of `outer`, the position of its part among those of `inner`."""
         key = (outer, inner)
@@ -168,10 +192,30 @@ class _Expansion:
             return [node]
         axes = self._axes(node.ranges)
         count = self._lanes(node)
+        if self.columns and self._may_be_column(node):
+            column = self._expand_column(node)
+            if column is not None:
+                self.columns[node] = column
+                return list(copies_of(column))
         sources = [self._pick(s, axes) for s in node.src]
         if len(sources) == 1:
             return [apply(node, (x,), count) for x in sources[0]]
         return [apply(node, operands, count) for operands in zip(*sources, strict=True)]
+
+    def _expand_column(self, node: UOp) -> Column | None:
+        """The node on columns, if it has any and its other operands are the same for all copies."""
+        operands: list[Column | UOp] = []
+        for source in node.src:
+            if source in self.columns:
+                operands.append(self.columns[source])
+                continue
+            parts = self.parts[source]
+            if self._axes(source.ranges) or not isinstance(parts[0], UOp):
+                return None
+            operands.append(parts[0])
+        if not any([isinstance(operand, list) for operand in operands]):
+            return None
+        return apply_column(node, operands)
 
     # ------------------------------------------------------------ memory
     def _expand_index(self, node: UOp) -> list[Place]:
@@ -188,6 +232,11 @@ class _Expansion:
 
     def _expand_load(self, node: UOp) -> list[UOp]:
         places, count = self.places[node.src[0]], self._lanes(node)
+        if self._may_be_column(node):
+            column = load_column(node, places)
+            if column is not None:
+                self.columns[node] = column
+                return copies_of(column)
         if not self.in_rows or count == 1:
             return [load(node, place, count) for place in places]
         loads: list[UOp | None] = [load_apart(node, place, count) for place in places]

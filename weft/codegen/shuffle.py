@@ -138,7 +138,7 @@ def squares(places: Sequence[Place], count: int, least: int = 2) -> list[list[in
             return []
         if place.valid is not None and place.valid.dtype.count > 1:
             return []
-        terms, offset = _terms(at.base)
+        terms, offset = terms_of(at.base)
         by_terms.setdefault((place.memory, place.valid, at.step, terms), {})[offset] = number
     groups: list[list[int]] = []
     for (_, _, step, _), found in by_terms.items():
@@ -165,7 +165,7 @@ def _cut(run: list[int], step: int, count: int, least: int) -> list[list[int]]:
         run = run[size:]
 
 
-def _terms(index: UOp) -> tuple[Terms, int]:
+def terms_of(index: UOp) -> tuple[Terms, int]:
     """An index as its terms, each with how often it occurs, and its constant."""
     counts: dict[UOp, int] = {}
     offset = 0

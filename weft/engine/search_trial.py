@@ -10,6 +10,7 @@ of what they index; a kernel that reads what it writes gets them anew before eac
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -122,8 +123,11 @@ class Trial:
         return least
 
     def duel(self, candidates: Sequence[Candidate]) -> list[float]:
-        """Seconds of each, measured in turns, so that what else the machine does hits all."""
-        least = [math.inf] * len(candidates)
+        """Seconds of each, measured in turns, so that what else the machine does hits all.
+
+        The least of a round, of which the median: in one lucky round anything may be fast.
+        """
+        rounds: list[list[float]] = [[] for _ in candidates]
         begun = time.perf_counter()
         for number in range(DUEL_ROUNDS):
             if number >= LEAST_ROUNDS and time.perf_counter() - begun > DUEL_SECONDS:
@@ -131,12 +135,13 @@ class Trial:
             for place, candidate in enumerate(candidates):
                 if self._in_place:
                     self._fill(self._written)
-                started = time.perf_counter()
+                started, least = time.perf_counter(), math.inf
                 while True:
-                    least[place] = min(least[place], self._run(candidate))
+                    least = min(least, self._run(candidate))
                     if time.perf_counter() - started > LEAST_SECONDS / 4:
                         break
-        return least
+                rounds[place].append(least)
+        return [statistics.median(found) for found in rounds]
 
     # -------------------------------------------------------- comparing
     def difference(self, candidate: Candidate, reference: Candidate) -> str | None:

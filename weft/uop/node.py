@@ -565,6 +565,8 @@ class UOp(ReduceMixin, RearrangeMixin, TrigonometryMixin):
         """The scalar in every lane of a vector."""
         if count == 1 or self.dtype.count == count:
             return self
+        if self.op is Ops.GEP:
+            return UOp(Ops.GEP, self.dtype.vec(count), self.src, self.arg * count)
         return UOp(Ops.VECTORIZE, self.dtype.vec(count), (self,) * count)
 
     def cast(self, dtype: DType) -> UOp:
