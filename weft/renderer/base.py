@@ -27,6 +27,7 @@ class Target:
     vector_bytes: int = 16  # of one vector register; 0: no vectors, every value is scalar
     vector_registers: int = 16
     has_fma: bool = False
+    products: int = 2  # multiply-adds of whole vectors that a core begins in a cycle
     l1: int = 32 << 10
     l2: int = 512 << 10
     l3: int = 8 << 20

@@ -112,6 +112,7 @@ class CPUFacts:
     vector_bytes: int
     vector_registers: int
     has_fma: bool
+    products: int
     has_half_conversion: bool
     has_max: bool
     has_streaming: bool
@@ -148,6 +149,8 @@ def _facts(cores: int) -> CPUFacts:
         vector_registers=vector_registers,
         # Every 64-bit ARM has these from its first version on.
         has_fma=is_arm or "fma" in features,
+        # the first AMD CPUs with these vectors compute them in two halves
+        products=1 if cpu == "znver4" and vector_bytes == 64 else 2,
         has_half_conversion=is_arm or "f16c" in features or "zfh" in features,
         # x86 ignores NaN, but has a MAX of integers with SSE4.1
         has_max=not (is_x86 and "sse4.1" in features),

@@ -158,6 +158,7 @@ def describe_target(facts: CPUFacts) -> Target:
         vector_bytes=facts.vector_bytes,
         vector_registers=facts.vector_registers,
         has_fma=facts.has_fma,
+        products=facts.products,
         l1=facts.l1d_bytes,
         l2=facts.l2_bytes,
         l3=facts.l3_bytes,

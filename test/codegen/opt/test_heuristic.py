@@ -5,6 +5,7 @@ known to need.
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -63,14 +64,32 @@ def axes_of(ast: UOp, kind: AxisType) -> list[int]:
 @pytest.mark.parametrize("turned", [False, True])
 def test_the_register_tile_of_a_product_fits(target: Target, turned: bool) -> None:
     ast = optimise(product(512, 512, 512, turned), target)
-    rows_and_vectors = [
-        u.src[0].arg
-        for u in {u for store in ast.src for u in store.src[2:]}
-        if u.arg.kind is AxisType.UPCAST
-    ]
-    accumulators = int(np.prod(rows_and_vectors))
-    assert target.vector_registers // 2 <= accumulators < target.vector_registers
+    assert target.vector_registers // 2 <= accumulators(ast) < target.vector_registers
     assert axes_of(ast, AxisType.VECTOR)[0] == target.vector_bytes // 4
+
+
+def accumulators(ast: UOp) -> int:
+    axes = {u for store in ast.src for u in store.src[2:] if u.arg.kind is AxisType.UPCAST}
+    return int(np.prod([axis.src[0].arg for axis in axes]))
+
+
+@pytest.mark.parametrize("products", [1, 2])
+def test_near_operands_have_a_tile_that_keeps_the_units_busy_and_no_larger(products: int) -> None:
+    """Registers beyond that would only make the program longer."""
+    target = replace(WIDE, products=products)
+    near, far = product(256, 256, 256), product(1024, 1024, 1024)
+    assert accumulators(optimise(near, target)) == 8 * products
+    assert accumulators(optimise(far, target)) > 16
+    # a number that is spread over lanes comes from another line each time
+    assert accumulators(optimise(turned_left(256, 256, 256), target)) > 16
+
+
+def turned_left(m: int, n: int, k: int) -> UOp:
+    out, x, y = params(*[np.empty(size, np.float32) for size in (m * n, m * k, k * n)])
+    a = Axes()
+    i, j, r = a.loop(m), a.loop(n), a.reduce(k)
+    total = (load(x, r * m + i) * load(y, r * n + j)).reduce(Ops.ADD, r)
+    return kernel(out.index(i * n + j).store(total, i, j))
 
 
 def test_a_turned_operand_is_packed_if_it_is_read_often() -> None:

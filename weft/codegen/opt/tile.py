@@ -50,6 +50,12 @@ WINDOW_STEP = 8
 # rows of a tile that the first cache has to hold at once
 ROWS_IN_CACHE = 3
 MISS = 1.0
+# Operands that are near, so many times the second cache together, come in time for any tile of a
+# sum of so many terms. Then a small one will do that keeps the units for products busy: so many
+# sums for each product that begins in a cycle.
+NEAR, NEAR_TERMS, BUSY_SUMS = 4, 64, 8
+# lanes that an instruction spreads a number over as it reads it, which costs so much of a load
+SPREADING_BYTES, SPREAD = 64, 1 / 4
 # what a vector costs that comes from behind the second cache, the next ones on their way
 FAR = 1.25
 # a panel of one vector of an operand that is computed: larger than a cache, it is read in order
@@ -175,6 +181,8 @@ class _Search:
         # what is written out has sums of its own
         self.fields = volume(body.fields) if plain.vector in body.around else 1
         self.weight = max(body.weight(), 1.0)
+        self.is_near = self._is_near(target)
+        self.busy = BUSY_SUMS * target.products
         if plain.vector is not None and plain.vector in body.own:
             # the lanes are added up at the end, once per output
             outputs = volume(body.around) * len(body.closers)
@@ -184,15 +192,50 @@ class _Search:
                 far = FAR * rounds_of(body, streamed.ranges, plain)
                 self.costs[self._lacks(streamed)] += far
 
+    def _is_near(self, target: Target) -> bool:
+        """Whether whole vectors of outputs are summed up, what is read stays near, and what is
+        spread over lanes is read in order."""
+        body, vector, lanes = self.body, self.plain.vector, self.plain.lanes
+        if vector is None or vector in body.own or volume(body.own) < NEAR_TERMS:
+            return False
+        if body.fields or any([item.parts for item in body.items]):
+            return False
+        total = 0
+        for item in body.items:
+            if item.node is None or item.node.op is not Ops.LOAD:
+                continue
+            if lanes * item.dtype.itemsize != SPREADING_BYTES:
+                return False
+            in_order = item.steps is not None and item.steps.get(body.own[-1]) == 1
+            if vector not in item.ranges and not in_order:
+                return False
+            total += volume(item.ranges) * item.dtype.itemsize
+        return total <= NEAR * target.l2
+
     def _lacks(self, item: Item) -> tuple[bool, ...]:
         """Of which of the axes an item is shared by the copies."""
         return tuple([axis is not None and axis not in item.ranges for axis in self.axes])
 
     def run(self) -> tuple[dict[UOp, int], float]:
+        most = min(self.room, EXPANDED_OPS / self.weight) / len(self.body.closers)
+        best, least = self._cheapest(most)
+        if self.is_near:
+            # all the same to the machine, so as short as possible
+            self.jumps = {}
+            self.costs = {lacks: x * SPREAD if lacks[0] else x for lacks, x in self.costs.items()}
+            best, _ = self._cheapest(min(most, self.busy / len(self.body.closers) + 1))
+        copies = {
+            axis: count
+            for axis, count in zip(self.axes, best, strict=True)
+            if axis is not None and count > 1
+        }
+        return copies, least
+
+    def _cheapest(self, most: float) -> tuple[tuple[int, int, int], float]:
+        """The best of all tiles with fewer copies than this, and its cost."""
         best: tuple[int, int, int] = (1, 1, 1)
         least = self.cost(best)
         along, rows, more = self.axes
-        most = min(self.room, EXPANDED_OPS / self.weight) / len(self.body.closers)
         exact = self.body.is_fill
         whole = along in self.body.aligned or (exact and along not in self.body.own)
         seconds = [n for n in _counts(rows, 1, exact) if n <= self.limits[1]]
@@ -208,12 +251,7 @@ class _Search:
                     cost = self.cost(counts)
                     if cost < least * 0.999 and self.fits(counts):
                         best, least = counts, cost
-        copies = {
-            axis: count
-            for axis, count in zip(self.axes, best, strict=True)
-            if axis is not None and count > 1
-        }
-        return copies, least
+        return best, least
 
     def fits(self, counts: tuple[int, int, int]) -> bool:
         """Accumulators, the operand that several of them use, one that passes by: in registers."""
