@@ -35,6 +35,7 @@ uop.infer
 uop.bounds
 uop.evaluate
 mixin.check
+mixin.fitting
 mixin.arith
 mixin.dtype
 mixin.unary
