@@ -63,6 +63,7 @@ uop.symbolic
 uop.scatter
 uop.template
 uop.kernel_graph
+uop.unpacked
 gradient
 schedule.*
 renderer.*
