@@ -666,6 +666,31 @@ class Tensor(StorageMixin, metaclass=_TensorType):
         self.requires_grad = requires_grad
         return self
 
+    @property
+    def is_param(self) -> bool:
+        """Whether an optimiser that is given this trains it: unless `requires_grad` is False.
+
+        >>> Tensor([1.0]).is_param, Tensor([1.0], requires_grad=False).is_param
+        (True, False)
+        """
+        return self.requires_grad is not False
+
+    @is_param.setter
+    def is_param(self, value: bool) -> None:
+        if not value:
+            self.requires_grad = False
+        elif self.requires_grad is False:
+            self.requires_grad = None
+
+    def is_param_(self, is_param: bool = True) -> Self:
+        """Set whether an optimiser trains this, or only keeps it as one of its buffers.
+
+        >>> Tensor.zeros(3).is_param_(False).is_param
+        False
+        """
+        self.is_param = is_param
+        return self
+
     @staticmethod
     def no_grad() -> Context:
         """Inside a `with` block or a decorated function: no gradient passes what is computed there.
