@@ -179,6 +179,39 @@ def test_a_value_of_the_wrong_type_is_refused() -> None:
         assert DEBUG.value == 1 and type(DEBUG.value) is int
 
 
+@pytest.mark.parametrize("name", [name for name, k in KNOBS.items() if k.least is not None])
+def test_a_number_below_the_least_is_refused(name: str) -> None:
+    accepted = rf"{name} takes an? \w+ of at least {KNOBS[name].least}"
+    before = str(ContextVar(name, 0))
+    with pytest.raises(ArgumentError, match=rf"^{name}=-3.*, but {accepted}"):
+        Context(**{name: -3})
+    with pytest.raises(ArgumentError, match=accepted):
+        ContextVar(name, 0).value = -1
+    assert str(ContextVar(name, 0)) == before
+    done = run_python("import weft.knobs", **{name: "-3"})
+    assert done.returncode != 0
+    assert f"ArgumentError: the environment says {name}=-3" in done.stderr
+    assert run_python("import weft.knobs", **{name: "0"}).returncode == 0
+
+
+def test_threads_are_not_counted_below_zero() -> None:
+    with pytest.raises(ArgumentError, match="NUM_CPU_THREADS=-3.*0: one per usable core"):
+        Context(NUM_CPU_THREADS=-3)
+    with pytest.raises(ArgumentError, match="BEAM_TIMEOUT=nan"):
+        Context(BEAM_TIMEOUT=float("nan"))
+    with Context(NUM_CPU_THREADS=0):
+        pass
+
+
+def test_a_knob_of_ones_own_has_a_least_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEFT_TEST_LEAST", "0")
+    with pytest.raises(ArgumentError, match="environment says WEFT_TEST_LEAST=0.*at least 1"):
+        ContextVar("WEFT_TEST_LEAST", 2, "for a test", least=1)
+    assert "WEFT_TEST_LEAST" not in KNOBS
+    monkeypatch.delenv("WEFT_TEST_LEAST")
+    assert ContextVar("WEFT_TEST_LEAST", 2, "for a test", least=1).value == 2
+
+
 def test_a_knob_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEFT_TEST_OWN", "6")
     own = ContextVar("WEFT_TEST_OWN", 1, "for a test")

@@ -35,6 +35,7 @@ uop.infer
 uop.bounds
 uop.evaluate
 mixin.check
+mixin.fitting
 mixin.arith
 mixin.dtype
 mixin.unary
@@ -62,6 +63,7 @@ uop.symbolic
 uop.scatter
 uop.template
 uop.kernel_graph
+uop.unpacked
 gradient
 schedule.*
 renderer.*

@@ -65,6 +65,8 @@ class Knob:
     name: str
     default: int | float | str
     help: str
+    # a lower number is refused
+    least: int | float | None = None
 
 
 KNOBS: dict[str, Knob] = {}
@@ -81,16 +83,19 @@ class ContextVar(Generic[Value]):
     which then works with `Context(MINE=1)` and the environment like all others.
     """
 
-    __slots__ = ("name", "kind", "_base", "_override")
+    __slots__ = ("name", "kind", "_base", "_knob", "_override")
     # how often any knob was set for the process
     turns: ClassVar[int] = 0
 
     name: str
     kind: type
     _base: Value
+    _knob: Knob
     _override: contextvars.ContextVar[Value]
 
-    def __new__(cls, name: str, default: Value, help: str = "") -> ContextVar[Value]:
+    def __new__(
+        cls, name: str, default: Value, help: str = "", least: int | float | None = None
+    ) -> ContextVar[Value]:
         if name in _VARIABLES:
             return _VARIABLES[name]
         self = super().__new__(cls)
@@ -98,9 +103,10 @@ class ContextVar(Generic[Value]):
         # A bool knob is a number knob: `Context(JIT=2)` must be able to follow `JIT=True`.
         self.kind = int if isinstance(default, bool) else type(default)
         plain_default = self.kind(default)
-        self._base = getenv(name, plain_default)
+        self._knob = Knob(name, plain_default, help, least)
+        self._base = self._in_range(getenv(name, plain_default), "the environment says ")
         self._override = contextvars.ContextVar(f"weft.{name}", default=_NO_OVERRIDE)
-        KNOBS[name] = Knob(name, plain_default, help)
+        KNOBS[name] = self._knob
         _VARIABLES[name] = self
         return self
 
@@ -137,11 +143,23 @@ class ContextVar(Generic[Value]):
             if isinstance(new, str):
                 return new  # type: ignore[return-value]
         elif isinstance(new, (bool, int)) or (self.kind is float and isinstance(new, float)):
-            return cast(Value, self.kind(new))
+            return self._in_range(cast(Value, self.kind(new)))
         raise ArgumentError(
             f"{self.name}={new!r} is a {type(new).__name__}, "
             f"but {self.name} takes {'text' if self.kind is str else f'a {self.kind.__name__}'}"
         )
+
+    def _in_range(self, new: Value, who: str = "") -> Value:
+        """Returns `new`, or says who asked for it and what would be accepted."""
+        least = self._knob.least
+        # not `<`: nan is refused as well
+        if least is not None and not new >= least:  # type: ignore[operator]
+            kind = "an integer" if self.kind is int else "a number"
+            raise ArgumentError(
+                f"{who}{self.name}={new}, but {self.name} takes {kind} of at least {least} "
+                f"({self._knob.help})"
+            )
+        return new
 
     def __bool__(self) -> bool:
         return bool(self.value)
@@ -292,16 +310,16 @@ def child_environment(changes: dict[str, str], first_on_path: str = "") -> dict[
     return result
 
 
-# The table. One row per knob: name, default, what it does.
+# The table. One row per knob: name, default, what it does, the least number that it takes.
 DEBUG = ContextVar(
     "DEBUG",
     0,
     "1 devices, 2 kernels, 3 schedule, 4 source, 5 IR, 6 optimisation, 7 assembly",
 )
-BEAM = ContextVar("BEAM", 0, "width of the search for kernel optimisations; 0: heuristic only")
-BEAM_TIMEOUT = ContextVar("BEAM_TIMEOUT", 10.0, "seconds that BEAM may search for one kernel")
+BEAM = ContextVar("BEAM", 0, "width of the search for kernel optimisations; 0: heuristic only", 0)
+BEAM_TIMEOUT = ContextVar("BEAM_TIMEOUT", 10.0, "seconds that BEAM may search for one kernel", 0)
 BEAM_TRIAL = ContextVar(
-    "BEAM_TRIAL", 5.0, "seconds that one candidate of BEAM may take to compile and run"
+    "BEAM_TRIAL", 5.0, "seconds that one candidate of BEAM may take to compile and run", 0
 )
 NOOPT = ContextVar("NOOPT", 0, "1: switch kernel optimisation off")
 JIT = ContextVar("JIT", 1, "0: TinyJit just calls; 1: capture and replay; 2: replay without graphs")
@@ -316,7 +334,7 @@ TRAINING = ContextVar("TRAINING", 0, "1: layers such as dropout and batchnorm tr
 CCACHE = ContextVar("CCACHE", 1, "0: do not keep compiled kernels on disk")
 SCACHE = ContextVar("SCACHE", 1, "0: do not cache schedules")
 CACHELEVEL = ContextVar("CACHELEVEL", 2, "0: no disk cache at all; 1: kernels; 2: searches too")
-CACHE_MB = ContextVar("CACHE_MB", 1024, "megabytes the disk cache may take; 0: without bound")
+CACHE_MB = ContextVar("CACHE_MB", 1024, "megabytes the disk cache may take; 0: without bound", 0)
 DEFAULT_FLOAT = ContextVar("DEFAULT_FLOAT", "float32", "dtype of floats when none is given")
 DEFAULT_INT = ContextVar("DEFAULT_INT", "int32", "dtype of integers when none is given")
 TRANSCENDENTAL = ContextVar(
@@ -324,7 +342,7 @@ TRANSCENDENTAL = ContextVar(
 )
 TRACK_MATCH_STATS = ContextVar("TRACK_MATCH_STATS", 0, "1: count rule matches; 2: print the table")
 NO_MEMORY_PLANNER = ContextVar("NO_MEMORY_PLANNER", 0, "1: every intermediate has its own memory")
-NUM_CPU_THREADS = ContextVar("NUM_CPU_THREADS", 0, "threads of a kernel; 0: one per usable core")
+NUM_CPU_THREADS = ContextVar("NUM_CPU_THREADS", 0, "threads of a kernel; 0: one per usable core", 0)
 SPLIT_REDUCEOP = ContextVar("SPLIT_REDUCEOP", 1, "0: never split a large reduce into two kernels")
 ALLOW_TF32 = ContextVar("ALLOW_TF32", 0, "1: float32 matmuls may round their inputs to tf32")
 USE_TC = ContextVar("USE_TC", 1, "0: no tensor cores")

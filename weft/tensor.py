@@ -30,6 +30,8 @@ from weft.errors import ArgumentError, DeviceError, DTypeError, ShapeError
 from weft.gradient import NO_GRAD, with_identity
 from weft.helpers import prod
 from weft.knobs import TRAINING, Context
+from weft.mixin.fitting import certain, check_number, misfit, side_of
+from weft.mixin.movement import broadcast_shape
 from weft.mixin.storage import StorageMixin
 from weft.mixin.values import Move, ValuesMixin
 from weft.uop.args import ReduceArg
@@ -110,6 +112,8 @@ class Tensor(StorageMixin, metaclass=_TensorType):
             self._cell, self._moves = other._cell, other._moves
             return
         if isinstance(data, (bool, int, float)) and not host.is_numpy(data):
+            if chosen is not None:
+                check_number("Tensor", data, chosen)
             self._cell = Cell(host.number(data, place, chosen), pure=True)
             if requires_grad:
                 self.requires_grad_()
@@ -216,7 +220,7 @@ class Tensor(StorageMixin, metaclass=_TensorType):
     def _cat(self, others: Sequence[Self], axis: int) -> Self:
         parts = (self, *others)
         dtype, pure = promote(parts)
-        nodes = tuple([cast_value(part.uop, dtype) for part in parts])
+        nodes = tuple([part._promoted(dtype, "cat").uop for part in parts])
         return self._from_uop(UOp(Ops.CAT, dtype, nodes, axis), pure)
 
     def _reduce_axis(self, op: Ops, axes: tuple[int, ...]) -> Self:
@@ -230,9 +234,14 @@ class Tensor(StorageMixin, metaclass=_TensorType):
 
     def _operand(self, x: Any) -> Self:
         lifted = self._lift(x)
-        if isinstance(lifted, (bool, int, float)):
-            return self._from_uop(UOp.const(weak_dtype(lifted), lifted), pure=True)
-        return lifted
+        if not isinstance(lifted, (bool, int, float)):
+            return lifted
+        dtype = weak_dtype(lifted)
+        if dtype is dtypes.weakint and not dtype.min <= lifted <= dtype.max:
+            # as a number without a dtype it would not be itself
+            dtype = self.dtype if self.dtype.kind != "bool" else dtypes.weakint
+            check_number("an operation", lifted, dtype)
+        return self._from_uop(UOp.const(dtype, lifted), pure=True)
 
     def _lift(self, x: Any) -> Any:
         """An operand as a Tensor, or the number it is."""
@@ -252,7 +261,21 @@ class Tensor(StorageMixin, metaclass=_TensorType):
     def _unchanged(self) -> Self:
         return self._from_uop(self.uop, self._cell.pure)
 
+    def _promoted(self, dtype: DType, what: str, op: Ops | None = None) -> Self:
+        if self.dtype is dtypes.weakint:
+            check_number(what, self, dtype, op)
+        return self.cast(dtype)
+
+    def _limit(self, x: Any, what: str, side: int) -> Any:
+        if self.dtype.kind not in ("int", "uint") or not isinstance(x, int):
+            return x
+        if side_of(x, self.dtype) == side:
+            return None
+        check_number(what, x, self.dtype, Ops.MAX)
+        return x
+
     def _constant(self, b: Any) -> Self:
+        check_number("a constant", b, self.dtype)
         return self._from_uop(UOp.const(self.dtype, b), pure=True)
 
     def const_like(self, b: Any, dtype: DType | None = None) -> Self:
@@ -261,8 +284,9 @@ class Tensor(StorageMixin, metaclass=_TensorType):
         >>> Tensor([1, 2]).const_like(7).tolist()
         [7, 7]
         """
-        node = UOp.const(self.dtype if dtype is None else to_dtype(dtype), b)
-        return self._from_uop(node, pure=True).expand(self.shape)
+        chosen = self.dtype if dtype is None else to_dtype(dtype)
+        check_number("const_like", b, chosen)
+        return self._from_uop(UOp.const(chosen, b), pure=True).expand(self.shape)
 
     def alu(self, op: Ops, *src: Any) -> Self:
         """One elementwise op of the op table, with promotion and broadcast.
@@ -275,7 +299,14 @@ class Tensor(StorageMixin, metaclass=_TensorType):
             return self.where(*src)
         if not isinstance(op, Ops) or op not in GroupOp.Elementwise:
             raise ArgumentError(f"alu takes an elementwise op such as Ops.ADD, found {op!r}")
-        operands = (self, *[self._lift(x) for x in src])
+        return self._combined(op, (self, *[self._lift(x) for x in src]))
+
+    def _binop(self, op: Ops, x: Any, reverse: bool) -> Self:
+        other = self._lift(x)
+        return self._combined(op, (other, self) if reverse else (self, other))
+
+    def _combined(self, op: Ops, operands: tuple[Any, ...]) -> Self:
+        """An op of operands that are tensors or numbers."""
         dtype, pure = promote(operands)
         if dtype is dtypes.bool:
             op = _ON_BOOLS.get(op, op)
@@ -284,8 +315,35 @@ class Tensor(StorageMixin, metaclass=_TensorType):
         row = OPSET[op]
         if row.on != "any" and not _TAKES[row.on][0](dtype):
             raise DTypeError(f"{op.name} ({row.meaning}) takes {_TAKES[row.on][1]}, found {dtype}")
+        if dtype.kind in ("int", "uint"):
+            position = misfit(operands, dtype)
+            if position is not None:
+                found = self._beside_misfit(op, operands, dtype, position)
+                if found is not None:
+                    return found
         result = dtypes.bool if row.typing is Typing.COMPARE else dtype
         return self._from_uop(UOp(op, result, broadcast(operands, dtype)), pure)
+
+    def _beside_misfit(
+        self, op: Ops, operands: tuple[Any, ...], dtype: DType, position: int
+    ) -> Self | None:
+        """An op of ints and an operand whose values they do not hold, at `position`.
+
+        The right answer or an error; None where the operand is a pattern of bits.
+        """
+        side = side_of(operands[position], dtype)
+        answer = certain(op, side, position == 0, dtype) if side else None
+        if answer is not None:
+            shapes = [x.shape for x in operands if isinstance(x, Tensor)]
+            node = broadcast(operands, dtype)[1 - position].expand(broadcast_shape(*shapes))
+            return self._from_uop(node.alu(answer, node), promote(operands)[1])
+        if op not in GroupOp.Comparison:
+            for operand in operands:
+                check_number(op.name, operand, dtype, op)
+        elif dtype.itemsize < dtypes.int64.itemsize:
+            wide = [x.cast(dtypes.int64) if isinstance(x, Tensor) else x for x in operands]
+            return self._combined(op, tuple(wide))
+        return None
 
     def _marked(self, tag: str) -> Self:
         """The same, with what a decomposition may know about it."""
@@ -299,6 +357,8 @@ class Tensor(StorageMixin, metaclass=_TensorType):
         """
         choices = (self._lift(x), self._lift(y))
         dtype, pure = promote(choices)
+        for choice in choices:
+            check_number("where", choice, dtype)
         condition = self.cast(dtypes.bool)
         nodes = broadcast((condition, *choices), dtype, first=dtypes.bool)
         return self._from_uop(UOp(Ops.WHERE, dtype, nodes), pure and condition._cell.pure)
@@ -604,6 +664,31 @@ class Tensor(StorageMixin, metaclass=_TensorType):
             value = cast_value(self.uop, strong_dtype(self.dtype))
             self._cell, self._moves, self._source = Cell(with_identity(value)), (), None
         self.requires_grad = requires_grad
+        return self
+
+    @property
+    def is_param(self) -> bool:
+        """Whether an optimiser that is given this trains it: unless `requires_grad` is False.
+
+        >>> Tensor([1.0]).is_param, Tensor([1.0], requires_grad=False).is_param
+        (True, False)
+        """
+        return self.requires_grad is not False
+
+    @is_param.setter
+    def is_param(self, value: bool) -> None:
+        if not value:
+            self.requires_grad = False
+        elif self.requires_grad is False:
+            self.requires_grad = None
+
+    def is_param_(self, is_param: bool = True) -> Self:
+        """Set whether an optimiser trains this, or only keeps it as one of its buffers.
+
+        >>> Tensor.zeros(3).is_param_(False).is_param
+        False
+        """
+        self.is_param = is_param
         return self
 
     @staticmethod

@@ -437,6 +437,48 @@ def test_what_was_found_is_remembered(misbehaving: Any, monkeypatch: pytest.Monk
             matmul()[0].realize()
 
 
+FAILS_TO_COMPARE = """
+from weft.engine import search_trial, search_worker
+
+def duel(self, candidates):
+    raise RuntimeError("no duels here")
+
+search_trial.Trial.duel = duel
+search_worker.main()
+"""
+
+
+# each with a number of rows of its own, for which nothing was found yet
+@pytest.mark.parametrize(
+    "program, rows",
+    [(MISBEHAVING.format(change=RAISES), 37), (FAILS_TO_COMPARE, 38), ("raise SystemExit(1)", 39)],
+    ids=["all candidates fail", "none is compared", "no process"],
+)
+def test_a_search_that_could_not_run_is_not_remembered(
+    program: str, rows: int, misbehaving: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sound = search_process.PROGRAM
+    with Context(CACHELEVEL=2), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        monkeypatch.setattr(search_process, "PROGRAM", program)
+        x = array(rows, 130)
+        np.testing.assert_allclose(Tensor(x).realize().sum(1).numpy(), x.sum(1), 1e-4, 1e-4)
+        assert list(search._found.values()) == [None]
+        search.clear_searches()
+        forget()
+        monkeypatch.setattr(search_process, "PROGRAM", sound)
+        seen: list[search.Outcome] = []
+        search_kernel = search.search_kernel
+
+        def watched(space: Space, device: str) -> search.Outcome:
+            seen.append(search_kernel(space, device))
+            return seen[-1]
+
+        monkeypatch.setattr(search, "search_kernel", watched)
+        np.testing.assert_allclose(Tensor(x).realize().sum(1).numpy(), x.sum(1), 1e-4, 1e-4)
+        assert len(seen) == 1 and seen[0].finished and seen[0].tried > 1
+
+
 @pytest.mark.parametrize("damage", ["bits", "value", "actions"])
 def test_a_damaged_memory_is_ignored(
     damage: str, short: None, capsys: pytest.CaptureFixture[str]

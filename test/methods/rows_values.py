@@ -268,6 +268,18 @@ def _requires_grad(device: str) -> None:
     assert x.requires_grad_(False).requires_grad is False
 
 
+def _is_param(device: str) -> None:
+    x = source(device)
+    assert x.is_param is True and (x * 2).is_param is True
+    assert x.is_param_(False) is x and x.is_param is False
+    assert x.clone().is_param is False and x.requires_grad is False
+    assert x.is_param_().is_param is True and x.requires_grad is None
+    x.is_param = False
+    assert x.requires_grad is False
+    # what was asked for already stays asked for
+    assert x.requires_grad_().is_param_().requires_grad is True
+
+
 def _train(device: str) -> None:
     assert Tensor.training is False
     with Tensor.train():
@@ -413,6 +425,8 @@ CHECKS = (
     Check("grad", _grad, small=True),
     Check("requires_grad", _requires_grad, small=True),
     Check("requires_grad_", _requires_grad, small=True),
+    Check("is_param", _is_param, small=True),
+    Check("is_param_", _is_param, small=True),
     Check("train", _train),
     Check("training", _train),
     Check("dropout", _dropout, small=True),

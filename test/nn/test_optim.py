@@ -233,6 +233,18 @@ def test_parameters_and_buffers() -> None:
     assert model.running_mean.grad is None
 
 
+def test_what_is_marked_as_no_parameter_is_a_buffer() -> None:
+    weight, mean, count = Tensor([1.0]), Tensor([2.0]), Tensor([0], dtype="long")
+    optimizer = optim.SGD([weight, mean.is_param_(False), count.is_param_(False)], lr=0.5)
+    assert optimizer.params == [weight] and optimizer.buffers == [mean, count]
+    assert [tensor.is_param for tensor in (weight, mean, count)] == [True, False, False]
+    (weight * mean).sum().backward()
+    optimizer.step()
+    assert weight.tolist() == [0.0] and mean.tolist() == [2.0]
+    again = optim.SGD([mean.is_param_()], lr=0.5)
+    assert len(again.params) == 1 and not again.buffers
+
+
 def test_schedule_step_computes_nothing() -> None:
     x = Tensor([1.0, 2.0])
     optimizer = optim.Adam([x], lr=0.1)

@@ -218,8 +218,10 @@ class _Search:
         beam.add(Measured(start, model))
         found = beam.search(self._plain(model), int(BEAM))
         self.outcome.tried = beam.tried
-        self._choose(found)
-        self.outcome.finished = True
+        # where all but the heuristic's choice failed, or nothing else was tried in time, another
+        # search may find more
+        is_searched = len(found) > 1 or (beam.tried == 1 and not self._is_over())
+        self.outcome.finished = self._choose(found) and is_searched
 
     def _plain(self, model: float) -> list[Candidate]:
         """The plain kernel, unless it would take all the time there is: it cannot be stopped."""
@@ -247,8 +249,11 @@ class _Search:
         return None if seconds is None else float(seconds)
 
     # -------------------------------------------------------- the last comparison
-    def _choose(self, found: list[Measured[Candidate]]) -> None:
-        """The fastest that computes the same as the heuristic's choice, measured side by side."""
+    def _choose(self, found: list[Measured[Candidate]]) -> bool:
+        """The fastest that computes the same as the heuristic's choice, measured side by side.
+
+        Whether they could be measured.
+        """
         start = self.space.start
         finalists = [start, *[known.point for known in found if known.point != start][:FINALISTS]]
         encoded = [candidate.encode() for candidate in finalists]
@@ -256,7 +261,8 @@ class _Search:
         limit = self.trial_seconds * len(encoded) + START_SECONDS
         answer = self.process.ask("duel", limit, candidates=encoded)
         if "seconds" not in answer:
-            return
+            self._say(f"not compared: {answer.get('refused')}")
+            return False
         times: list[float] = answer["seconds"]
         self.outcome.heuristic_seconds = self.outcome.best_seconds = times[0]
         for place in sorted(range(1, len(times)), key=lambda i: times[i]):
@@ -265,6 +271,7 @@ class _Search:
             if self._is_right(finalists[place]):
                 self.outcome.best, self.outcome.best_seconds = finalists[place], times[place]
                 break
+        return True
 
     def _is_right(self, candidate: Candidate) -> bool:
         limit = 4 * self.trial_seconds + START_SECONDS

@@ -17,6 +17,8 @@ from weft.errors import ArgumentError
 from weft.uop.opset import Ops
 
 Number = int | float | bool
+# the ints that a number without a dtype can be
+_HELD = dtypes.weakint
 
 
 def _is_float(dtype: Any) -> bool:
@@ -54,6 +56,10 @@ class ArithMixin:
         """The other operand of an operator as one of this class."""
         return x if isinstance(x, type(self)) else self.const_like(x)
 
+    def _other(self, x: Any) -> Any:
+        """The other operand, but an int beside an int stays as it is: a dtype might not hold it."""
+        return x if isinstance(x, int) and not _is_float(self.dtype) else self._operand(x)
+
     def _constant(self, b: Any) -> Self:
         """A scalar constant of exactly this dtype: no promotion will happen beside it."""
         return self.const_like(b)
@@ -61,6 +67,15 @@ class ArithMixin:
     def _unchanged(self) -> Self:
         """The result of an op that changes nothing. A Tensor's is new: no result is a view."""
         return self
+
+    def _promoted(self, dtype: DType, what: str, op: Ops | None = None) -> Self:
+        """The operand of an op in the dtype of all; a Tensor refuses a number that does not fit."""
+        return self.cast(dtype)
+
+    def _limit(self, x: Any, what: str, side: int) -> Any:
+        """x as the least (side -1) or greatest (1) value allowed; None for a number that none is
+        beyond. A Tensor refuses one that all are beyond."""
+        return x
 
     def _binop(self, op: Ops, x: Any, reverse: bool) -> Self:
         return self._operand(x).alu(op, self) if reverse else self.alu(op, x)
@@ -114,7 +129,8 @@ class ArithMixin:
         left, right = (other, self) if reverse else (self, other)
         if left.dtype is not right.dtype and isinstance(left.dtype, DType):
             # promoted before it is negated: the negative of an unsigned int would have wrapped
-            right = right.cast(least_upper_dtype(left.dtype, right.dtype))
+            common = least_upper_dtype(left.dtype, right.dtype)
+            right = right._promoted(common, "SUB", Ops.ADD)
         return left.alu(Ops.ADD, right.alu(Ops.NEG))
 
     def div(self, x: Any, reverse: bool = False, rounding_mode: str | None = None) -> Self:
@@ -131,6 +147,9 @@ class ArithMixin:
             raise ArgumentError(
                 f'div has rounding_mode None, "floor" or "trunc", found {rounding_mode!r}'
             )
+        if isinstance(x, int) and rounding_mode is None and not _HELD.min <= x <= _HELD.max:
+            # as an int it would not be itself
+            x = dtypes.weakfloat.const(x)
         other = self._operand(x)
         left, right = (other, self) if reverse else (self, other)
         if not isinstance(left.dtype, DType):
@@ -139,7 +158,8 @@ class ArithMixin:
         if rounding_mode is None:
             target = least_upper_float(common)
             return left.cast(target).alu(Ops.FDIV, right.cast(target))
-        left, right = left.cast(common), right.cast(common)
+        left = left._promoted(common, "div", Ops.IDIV)
+        right = right._promoted(common, "div", Ops.IDIV)
         if dtypes.is_float(common):
             return left.alu(Ops.FDIV, right).alu(Ops.TRUNC)
         # floor division of a negative quotient with a remainder is one too low
@@ -153,11 +173,11 @@ class ArithMixin:
         >>> Tensor([7, -7]).idiv(2).tolist()
         [3, -4]
         """
-        other = self._operand(x)
-        left, right = (other, self) if reverse else (self, other)
-        if _is_float(left.dtype) or _is_float(right.dtype):
+        other = self._other(x)
+        if _is_float(self.dtype) or _is_float(getattr(other, "dtype", None)):
+            left, right = (other, self) if reverse else (self, other)
             return left._float_divmod(right)[0]
-        return left.alu(Ops.IDIV, right)
+        return self._binop(Ops.IDIV, other, reverse)
 
     def mod(self, x: Any, reverse: bool = False) -> Self:
         """The rest of `//`, as `%`: it has the sign of the divisor, as in Python.
@@ -165,11 +185,11 @@ class ArithMixin:
         >>> Tensor([7, -7]).mod(3).tolist()
         [1, 2]
         """
-        other = self._operand(x)
-        left, right = (other, self) if reverse else (self, other)
-        if _is_float(left.dtype) or _is_float(right.dtype):
+        other = self._other(x)
+        if _is_float(self.dtype) or _is_float(getattr(other, "dtype", None)):
+            left, right = (other, self) if reverse else (self, other)
             return left._float_divmod(right)[1]
-        return left.alu(Ops.MOD, right)
+        return self._binop(Ops.MOD, other, reverse)
 
     def _float_divmod(self, x: Any) -> tuple[Self, Self]:
         """Python's divmod of floats.
@@ -214,7 +234,8 @@ class ArithMixin:
         >>> Tensor([1, 5]).maximum(3).tolist()
         [3, 5]
         """
-        return self.alu(Ops.MAX, x)
+        limit = self._limit(x, "maximum", -1)
+        return self._unchanged() if limit is None else self.alu(Ops.MAX, limit)
 
     def minimum(self, x: Any) -> Self:
         """The lesser of two values; nan if one is nan.
@@ -224,11 +245,14 @@ class ArithMixin:
         >>> Tensor([1, 5]).minimum(3).tolist()
         [1, 3]
         """
-        other = self._operand(x)
-        left, right = self, other
+        limit = self._limit(x, "minimum", 1)
+        if limit is None:
+            return self._unchanged()
+        left, right = self, self._operand(limit)
         if left.dtype is not right.dtype and isinstance(left.dtype, DType):
             common = least_upper_dtype(left.dtype, right.dtype)
-            left, right = left.cast(common), right.cast(common)
+            left = left._promoted(common, "minimum", Ops.MAX)
+            right = right._promoted(common, "minimum", Ops.MAX)
         return left.inverse().maximum(right.inverse()).inverse()
 
     def inverse(self) -> Self:
@@ -321,7 +345,7 @@ class ArithMixin:
         >>> Tensor([1, 2]).gt(1).tolist()
         [False, True]
         """
-        return self._operand(x).alu(Ops.CMPLT, self)
+        return self._binop(Ops.CMPLT, x, True)
 
     def ge(self, x: Any) -> Self:
         """`x >= y`.
@@ -329,7 +353,7 @@ class ArithMixin:
         >>> Tensor([1, 2]).ge(2).tolist()
         [False, True]
         """
-        return self._at_least(self._operand(x))
+        return self._not_less(x, False)
 
     def le(self, x: Any) -> Self:
         """`x <= y`.
@@ -337,14 +361,15 @@ class ArithMixin:
         >>> Tensor([1, 2]).le(1).tolist()
         [True, False]
         """
-        return self._operand(x)._at_least(self)
+        return self._not_less(x, True)
 
-    def _at_least(self, other: Any) -> Self:
+    def _not_less(self, x: Any, reverse: bool) -> Self:
         """`x >= y`. Not `not (x < y)` for floats: that would be True for nan."""
-        if _is_float(self.dtype) or _is_float(other.dtype):
-            greater: Self = other.alu(Ops.CMPLT, self)
-            return greater.alu(Ops.OR, self.alu(Ops.CMPEQ, other))
-        return self.alu(Ops.CMPLT, other).logical_not()
+        other = self._other(x)
+        if _is_float(self.dtype) or _is_float(getattr(other, "dtype", None)):
+            greater = self._binop(Ops.CMPLT, other, not reverse)
+            return greater.alu(Ops.OR, self._binop(Ops.CMPEQ, other, reverse))
+        return self._binop(Ops.CMPLT, other, reverse).logical_not()
 
     # ------------------------------------------------------------ operators
     def __add__(self, x: Any) -> Self:

@@ -12,6 +12,7 @@ from typing import Any
 
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
+from weft.uop.unpacked import is_unpacked
 
 _CAP = 1 << 40
 # in units of one addition, per element
@@ -20,8 +21,6 @@ _COST |= {Ops.THREEFRY: 120, Ops.IDIV: 8, Ops.MOD: 8}
 _FREE = frozenset({Ops.CAST, Ops.BITCAST, Ops.CONTIGUOUS, Ops.DETACH, Ops.CAT, Ops.GATHER})
 # points per element read from which on a reduction is worth a register tile
 _REUSE = 4
-# of the bytes that are read, those of scales at most
-SCALES = 1 / 2
 # storages that are told apart below one value
 _MOST_LEAVES = 16
 # computed pieces of a CAT that are written out side by side
@@ -64,13 +63,12 @@ class Survey:
             return 0
         return _COST.get(node.op, 1) if node.op in GroupOp.Elementwise else 0
 
-    def reads_narrower(self, node: UOp) -> bool:
-        """Whether memory that it is computed from holds elements of fewer bytes than it has: all
-        of it, or all but scales."""
+    def is_unpacked(self, node: UOp) -> bool:
+        """Whether it is computed out of less memory, of narrower elements but for scales."""
         size = node.dtype.itemsize
         reads = self._reads[node]
         wide = sum(count for leaf, count in reads.items() if leaf.dtype.itemsize >= size)
-        return wide <= SCALES * sum(reads.values())
+        return is_unpacked(self.elements[node] * size, sum(reads.values()), wide)
 
     def _visit(self, node: UOp) -> None:
         if node.op in (Ops.STORE, Ops.SINK):

@@ -22,9 +22,8 @@ from weft.schedule.survey import Survey
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
-# rows that a tile of a product has at once; and how much larger than what it is made of a value is
-# that is then unpacked in the tile
-UNPACKED_USES, UNPACKED_SHARE = 16, 2
+# rows that a tile of a product has at once
+UNPACKED_USES = 16
 # rows of a product from which on it costs little to store what is unpacked
 MOST_PANEL_USES = 1 << 12
 # columns of a panel: the lanes of the widest vectors there are
@@ -43,9 +42,8 @@ def unpacking(survey: Survey, node: UOp, demand: Demand, uses: int, room: Room) 
     it should be stored. A panel may take `room` bytes."""
     if survey.own_cost(node) == 0 or survey.reduces[node]:
         return None
-    whole = survey.elements[node] * node.dtype.itemsize
     # numbers that are combined to more of them are another matter
-    if UNPACKED_SHARE * survey.read_bytes[node] > whole or not survey.reads_narrower(node):
+    if not survey.is_unpacked(node):
         return None
     if uses <= UNPACKED_USES:
         return Unpacking.IN_TILE

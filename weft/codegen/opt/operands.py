@@ -17,11 +17,10 @@ from weft.codegen.opt.tile import Tile
 from weft.dtype import dtypes
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
+from weft.uop.unpacked import is_unpacked
 
 # rows for which one tile unpacks an operand in registers faster than it reads a panel
 TILE_ROWS = 8
-# how much larger than what it is made of an operand is; and of that, bytes of scales at most
-UNPACKED_SHARE, SCALES = 2, 1 / 2
 _CASTS = (Ops.CAST, Ops.BITCAST)
 
 
@@ -80,16 +79,14 @@ def _is_unpacked(value: UOp) -> bool:
     work = [u for u in order if u.op in GroupOp.Elementwise and u.ranges == value.ranges]
     if all([u.op in _CASTS or u.dtype in dtypes.weaks for u in work]):
         return False
-    read = scales = 0
+    read = wide = 0
     for load in [u for u in order if u.op is Ops.LOAD]:
         if len(load.src[0].src) > 2:
             return False
         count = volume(load.ranges) * load.dtype.itemsize
         read += count
-        scales += count if load.dtype.itemsize >= value.dtype.itemsize else 0
-    if not read or scales > SCALES * read:
-        return False
-    return UNPACKED_SHARE * read <= volume(value.ranges) * value.dtype.itemsize
+        wide += count if load.dtype.itemsize >= value.dtype.itemsize else 0
+    return read > 0 and is_unpacked(volume(value.ranges) * value.dtype.itemsize, read, wide)
 
 
 def slot_of(value: UOp, nest: Nest, body: Body) -> int | None:
