@@ -458,7 +458,8 @@ def test_a_search_that_could_not_run_is_not_remembered(
     program: str, rows: int, misbehaving: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sound = search_process.PROGRAM
-    with Context(CACHELEVEL=2), warnings.catch_warnings():
+    # nor is the program that the heuristic picked instead kept in place of the one to be found
+    with Context(CACHELEVEL=2, CCACHE=1), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         monkeypatch.setattr(search_process, "PROGRAM", program)
         x = array(rows, 130)
@@ -477,6 +478,9 @@ def test_a_search_that_could_not_run_is_not_remembered(
         monkeypatch.setattr(search, "search_kernel", watched)
         np.testing.assert_allclose(Tensor(x).realize().sum(1).numpy(), x.sum(1), 1e-4, 1e-4)
         assert len(seen) == 1 and seen[0].finished and seen[0].tried > 1
+        forget()
+        np.testing.assert_allclose(Tensor(x).realize().sum(1).numpy(), x.sum(1), 1e-4, 1e-4)
+        assert len(seen) == 1 and not search._found
 
 
 @pytest.mark.parametrize("damage", ["bits", "value", "actions"])

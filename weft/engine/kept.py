@@ -9,6 +9,7 @@ compiler, the knobs, and weft's own code.
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import hashlib
 import json
@@ -27,6 +28,22 @@ from weft.uop.reproduce import graph_rows, parse_rows
 _TABLE = "kernels"
 # Parts of weft that decide nothing about a kernel: they use the compiler or look at it.
 _USERS = frozenset({"__pycache__", "apps", "commands", "nn", "viz"})
+
+
+# whether what is being compiled is less than the knobs ask for
+_is_provisional: contextvars.ContextVar[bool] = contextvars.ContextVar(
+    "weft.provisional", default=False
+)
+
+
+def set_provisional(value: bool) -> None:
+    """Says, for what is being compiled in this thread, whether a later process shall try again."""
+    _is_provisional.set(value)
+
+
+def is_provisional() -> bool:
+    """Whether a search that should have been could not be."""
+    return _is_provisional.get()
 
 
 @functools.cache

@@ -97,7 +97,7 @@ class _Job:
 
     key: tuple[Any, ...]  # in `_runners`: content, device, knobs
     kernel: UOp
-    kept_key: str | None = None  # on disk
+    kept_key: str | None = None  # on disk; None: it is not kept
     facts: ProgramFacts | None = None
 
     @property
@@ -159,7 +159,10 @@ def _weight(kernel: UOp) -> int:
 
 def _source(job: _Job, opened: BaseDevice) -> str:
     """The text of the job's kernel; its facts are filled in."""
+    kept.set_provisional(False)
     spec = lower(job.kernel, opened.renderer)
+    if kept.is_provisional():
+        job.kept_key = None
     if DEBUG >= 4:
         print(colored(f"--- source of {spec.name}", "cyan"))
         print(spec.src)

@@ -24,6 +24,7 @@ from weft.codegen.opt.beam import Beam, Measured
 from weft.codegen.opt.moves import Candidate, Space
 from weft.codegen.opt.opt import OptError
 from weft.device import Device
+from weft.engine import kept
 from weft.engine.search_process import START_SECONDS, Lost, NoProcess, TryingProcess
 from weft.errors import DataError, DeviceError
 from weft.helpers import colored, diskcache_get, diskcache_put, time_to_str
@@ -54,6 +55,8 @@ FINALISTS = 4
 
 _lock = threading.RLock()
 _found: dict[tuple[Any, ...], Candidate | None] = {}
+# those of them that another process shall search again
+_unfinished: set[tuple[Any, ...]] = set()
 _processes: dict[tuple[str, int], TryingProcess] = {}
 _warned: set[str] = set()
 
@@ -74,9 +77,15 @@ def searched(ast: UOp, target: Target) -> UOp | None:
                 outcome = search_kernel(space, device)
                 if outcome.finished:
                     _remember(key, outcome.best)
+                    _unfinished.discard(key)
+                else:
+                    _unfinished.add(key)
                 _found[key] = outcome.best
             else:
+                _unfinished.discard(key)
                 _found[key] = remembered[0]
+        if key in _unfinished:
+            kept.set_provisional(True)
         best = _found[key]
     return None if best is None else space.kernel(best)
 
@@ -94,6 +103,7 @@ def clear_searches() -> None:
     """Forgets what was found in this process (not on disk), and ends the process that tried."""
     with _lock:
         _found.clear()
+        _unfinished.clear()
         for process in _processes.values():
             process.end()
         _processes.clear()
