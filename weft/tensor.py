@@ -30,7 +30,7 @@ from weft.errors import ArgumentError, DeviceError, DTypeError, ShapeError
 from weft.gradient import NO_GRAD, with_identity
 from weft.helpers import prod
 from weft.knobs import TRAINING, Context
-from weft.mixin.fitting import certain, check_number, misfit, side_of
+from weft.mixin.fitting import certain, misfit, side_of
 from weft.mixin.movement import broadcast_shape
 from weft.mixin.storage import StorageMixin
 from weft.mixin.values import Move, ValuesMixin
@@ -112,8 +112,6 @@ class Tensor(StorageMixin, metaclass=_TensorType):
             self._cell, self._moves = other._cell, other._moves
             return
         if isinstance(data, (bool, int, float)) and not host.is_numpy(data):
-            if chosen is not None:
-                check_number("Tensor", data, chosen)
             self._cell = Cell(host.number(data, place, chosen), pure=True)
             if requires_grad:
                 self.requires_grad_()
@@ -220,7 +218,7 @@ class Tensor(StorageMixin, metaclass=_TensorType):
     def _cat(self, others: Sequence[Self], axis: int) -> Self:
         parts = (self, *others)
         dtype, pure = promote(parts)
-        nodes = tuple([part._promoted(dtype, "cat").uop for part in parts])
+        nodes = tuple([cast_value(part.uop, dtype) for part in parts])
         return self._from_uop(UOp(Ops.CAT, dtype, nodes, axis), pure)
 
     def _reduce_axis(self, op: Ops, axes: tuple[int, ...]) -> Self:
@@ -240,7 +238,6 @@ class Tensor(StorageMixin, metaclass=_TensorType):
         if dtype is dtypes.weakint and not dtype.min <= lifted <= dtype.max:
             # as a number without a dtype it would not be itself
             dtype = self.dtype if self.dtype.kind != "bool" else dtypes.weakint
-            check_number("an operation", lifted, dtype)
         return self._from_uop(UOp.const(dtype, lifted), pure=True)
 
     def _lift(self, x: Any) -> Any:
@@ -261,21 +258,12 @@ class Tensor(StorageMixin, metaclass=_TensorType):
     def _unchanged(self) -> Self:
         return self._from_uop(self.uop, self._cell.pure)
 
-    def _promoted(self, dtype: DType, what: str, op: Ops | None = None) -> Self:
-        if self.dtype is dtypes.weakint:
-            check_number(what, self, dtype, op)
-        return self.cast(dtype)
-
-    def _limit(self, x: Any, what: str, side: int) -> Any:
+    def _limit(self, x: Any, side: int) -> Any:
         if self.dtype.kind not in ("int", "uint") or not isinstance(x, int):
             return x
-        if side_of(x, self.dtype) == side:
-            return None
-        check_number(what, x, self.dtype, Ops.MAX)
-        return x
+        return None if side_of(x, self.dtype) == side else x
 
     def _constant(self, b: Any) -> Self:
-        check_number("a constant", b, self.dtype)
         return self._from_uop(UOp.const(self.dtype, b), pure=True)
 
     def const_like(self, b: Any, dtype: DType | None = None) -> Self:
@@ -284,9 +272,8 @@ class Tensor(StorageMixin, metaclass=_TensorType):
         >>> Tensor([1, 2]).const_like(7).tolist()
         [7, 7]
         """
-        chosen = self.dtype if dtype is None else to_dtype(dtype)
-        check_number("const_like", b, chosen)
-        return self._from_uop(UOp.const(chosen, b), pure=True).expand(self.shape)
+        node = UOp.const(self.dtype if dtype is None else to_dtype(dtype), b)
+        return self._from_uop(node, pure=True).expand(self.shape)
 
     def alu(self, op: Ops, *src: Any) -> Self:
         """One elementwise op of the op table, with promotion and broadcast.
@@ -329,7 +316,7 @@ class Tensor(StorageMixin, metaclass=_TensorType):
     ) -> Self | None:
         """An op of ints and an operand whose values they do not hold, at `position`.
 
-        The right answer or an error; None where the operand is a pattern of bits.
+        None where the operand's low bits are taken.
         """
         side = side_of(operands[position], dtype)
         answer = certain(op, side, position == 0, dtype) if side else None
@@ -337,10 +324,7 @@ class Tensor(StorageMixin, metaclass=_TensorType):
             shapes = [x.shape for x in operands if isinstance(x, Tensor)]
             node = broadcast(operands, dtype)[1 - position].expand(broadcast_shape(*shapes))
             return self._from_uop(node.alu(answer, node), promote(operands)[1])
-        if op not in GroupOp.Comparison:
-            for operand in operands:
-                check_number(op.name, operand, dtype, op)
-        elif dtype.itemsize < dtypes.int64.itemsize:
+        if op in GroupOp.Comparison and dtype.itemsize < dtypes.int64.itemsize:
             wide = [x.cast(dtypes.int64) if isinstance(x, Tensor) else x for x in operands]
             return self._combined(op, tuple(wide))
         return None
@@ -357,8 +341,6 @@ class Tensor(StorageMixin, metaclass=_TensorType):
         """
         choices = (self._lift(x), self._lift(y))
         dtype, pure = promote(choices)
-        for choice in choices:
-            check_number("where", choice, dtype)
         condition = self.cast(dtypes.bool)
         nodes = broadcast((condition, *choices), dtype, first=dtypes.bool)
         return self._from_uop(UOp(Ops.WHERE, dtype, nodes), pure and condition._cell.pure)

@@ -100,6 +100,7 @@ def test_numbers_never_upcast() -> None:
     assert (Tensor([1, 2]) + 0.5).dtype is dtypes.default_float
     assert (Tensor([1, 2]) / 2).dtype is dtypes.default_float
     assert (Tensor([True]) + 1).dtype is dtypes.default_int
+    assert (Tensor([1], dtype=dtypes.int8) + 300).item() == 45
 
 
 def test_constants_are_made_in_the_final_dtype() -> None:

@@ -1,4 +1,4 @@
-"""Numbers that an int dtype does not hold: right answers, clear errors, and patterns of bits."""
+"""Numbers that an int dtype does not hold: right answers, and patterns of bits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pytest
 from test.mixin.compare import check
 from weft import Tensor, TinyJit, Variable, dtypes
 from weft.dtype import DType
-from weft.errors import DTypeError
 
 COMPARISONS = (operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne)
 FAR = (2**33, 2**40, -(2**40), 2**63, 2**64, -(2**70), 0x80000000, 0xFFFFFFFF, 300, 200, -1, -200)
@@ -75,21 +74,10 @@ def test_limits_beyond_all_values_limit_nothing() -> None:
         tensor = Tensor(values, dtype=dtype)
         assert tensor.clip(-(2**70), 2**70).tolist() == values
         assert tensor.maximum(-(2**70)).tolist() == tensor.minimum(2**70).tolist() == values
-        for broken in (
-            lambda t: t.maximum(2**70),
-            lambda t: t.minimum(-(2**70)),
-            lambda t: t.clip(2**70),
-            lambda t: t.clip(None, -(2**70)),
-        ):
-            with pytest.raises(DTypeError, match="does not fit"):
-                broken(tensor)
     assert Tensor([3]).sum().maximum(Tensor(-(2**40)).expand(2)).tolist() == [3, 3]
     small = Tensor([-5, 5], dtype=dtypes.int8)
     assert small.clip(0, 200).tolist() == [0, 5]
     assert small.minimum(200).dtype is dtypes.int8
-    for broken in (lambda: small.maximum(200), lambda: small.clip(200)):
-        with pytest.raises(DTypeError, match="holds -128 to 127"):
-            broken()
 
 
 def test_unsigned_ints_are_divided_by_more_than_they_hold() -> None:
@@ -99,55 +87,13 @@ def test_unsigned_ints_are_divided_by_more_than_they_hold() -> None:
     assert (Tensor([2**32 - 1], dtype=dtypes.uint32) % 2**32).tolist() == [2**32 - 1]
 
 
-REFUSED: list[tuple[str, Callable[[Tensor], Any]]] = [
-    ("ADD", lambda x: x + 300),
-    ("ADD", lambda x: 300 + x),
-    ("ADD", lambda x: x - 300),
-    ("ADD", lambda x: 300 - x),
-    ("SUB", lambda x: x - Tensor(300)),
-    ("MUL", lambda x: x * -129),
-    ("IDIV", lambda x: x // 200),
-    ("MOD", lambda x: x % 200),
-    ("div", lambda x: x.div(200, rounding_mode="trunc")),
-    ("fmod", lambda x: x.fmod(200)),
-    ("pow", lambda x: x**300),
-    ("pow", lambda x: 300**x),
-    ("AND", lambda x: x & 0xFFFF),
-    ("SHL", lambda x: x << 256),
-    ("where", lambda x: (x > 0).where(x, 300)),
-    ("where", lambda x: x.masked_fill(x > 0, 300)),
-    ("full", lambda x: x.full_like(300)),
-    ("full", lambda x: Tensor.full((2,), 300, dtype=dtypes.int8)),
-    ("Tensor", lambda x: Tensor(-129, dtype=dtypes.int8)),
-    ("const_like", lambda x: x.const_like(300)),
-    ("constant", lambda x: x.pad((1, 0), value=300)),
-    ("cat", lambda x: x.cat(Tensor(300).reshape(1))),
-    ("ADD", lambda x: x + Tensor.stack([Tensor(1), Tensor(300)])),
-    ("assign", lambda x: x.assign(300)),
-    ("assign", lambda x: x.__setitem__(0, 300)),
-    ("scatter", lambda x: x.scatter(0, Tensor([0]), 300)),
-    ("operation", lambda x: x ** (2**70)),
-]
-
-
-@pytest.mark.parametrize(("name", "refused"), REFUSED)
-def test_numbers_wider_than_the_dtype_are_refused(
-    name: str, refused: Callable[[Tensor], Any]
-) -> None:
-    tensor = Tensor([1, -2], dtype=dtypes.int8).realize()
-    match = rf"{name}.* of dtypes.int8 and the number .* does not fit: dtypes.int8 holds -128 to"
-    with pytest.raises(DTypeError, match=match):
-        refused(tensor)
-    assert tensor.tolist() == [1, -2]
-
-
-def test_the_error_names_a_dtype_that_holds_the_number() -> None:
-    with pytest.raises(DTypeError, match=r"x\.cast\(dtypes\.int64\)"):
-        Tensor([1]) + 2**40
-    with pytest.raises(DTypeError, match=r"x\.cast\(dtypes\.float64\)"):
-        Tensor([1]) + 2**70
-    with pytest.raises(DTypeError, match="holds -2147483648 to 2147483647"):
-        Tensor([True]) + 2**40
+def test_results_of_the_dtype_take_the_low_bits() -> None:
+    small = Tensor([1, -2], dtype=dtypes.int8)
+    assert (small + 300).tolist() == [45, 42]
+    assert (small * 258).tolist() == [2, -4]
+    assert (small > 0).where(small, 300).tolist() == [1, 44]
+    assert small.full_like(300).tolist() == [44, 44]
+    assert Tensor.full((1,), 300, dtype=dtypes.int8).item() == 44
 
 
 def test_patterns_of_bits_are_taken() -> None:

@@ -68,13 +68,9 @@ class ArithMixin:
         """The result of an op that changes nothing. A Tensor's is new: no result is a view."""
         return self
 
-    def _promoted(self, dtype: DType, what: str, op: Ops | None = None) -> Self:
-        """The operand of an op in the dtype of all; a Tensor refuses a number that does not fit."""
-        return self.cast(dtype)
-
-    def _limit(self, x: Any, what: str, side: int) -> Any:
+    def _limit(self, x: Any, side: int) -> Any:
         """x as the least (side -1) or greatest (1) value allowed; None for a number that none is
-        beyond. A Tensor refuses one that all are beyond."""
+        beyond."""
         return x
 
     def _binop(self, op: Ops, x: Any, reverse: bool) -> Self:
@@ -130,7 +126,7 @@ class ArithMixin:
         if left.dtype is not right.dtype and isinstance(left.dtype, DType):
             # promoted before it is negated: the negative of an unsigned int would have wrapped
             common = least_upper_dtype(left.dtype, right.dtype)
-            right = right._promoted(common, "SUB", Ops.ADD)
+            right = right.cast(common)
         return left.alu(Ops.ADD, right.alu(Ops.NEG))
 
     def div(self, x: Any, reverse: bool = False, rounding_mode: str | None = None) -> Self:
@@ -158,8 +154,7 @@ class ArithMixin:
         if rounding_mode is None:
             target = least_upper_float(common)
             return left.cast(target).alu(Ops.FDIV, right.cast(target))
-        left = left._promoted(common, "div", Ops.IDIV)
-        right = right._promoted(common, "div", Ops.IDIV)
+        left, right = left.cast(common), right.cast(common)
         if dtypes.is_float(common):
             return left.alu(Ops.FDIV, right).alu(Ops.TRUNC)
         # floor division of a negative quotient with a remainder is one too low
@@ -234,7 +229,7 @@ class ArithMixin:
         >>> Tensor([1, 5]).maximum(3).tolist()
         [3, 5]
         """
-        limit = self._limit(x, "maximum", -1)
+        limit = self._limit(x, -1)
         return self._unchanged() if limit is None else self.alu(Ops.MAX, limit)
 
     def minimum(self, x: Any) -> Self:
@@ -245,14 +240,13 @@ class ArithMixin:
         >>> Tensor([1, 5]).minimum(3).tolist()
         [1, 3]
         """
-        limit = self._limit(x, "minimum", 1)
+        limit = self._limit(x, 1)
         if limit is None:
             return self._unchanged()
         left, right = self, self._operand(limit)
         if left.dtype is not right.dtype and isinstance(left.dtype, DType):
             common = least_upper_dtype(left.dtype, right.dtype)
-            left = left._promoted(common, "minimum", Ops.MAX)
-            right = right._promoted(common, "minimum", Ops.MAX)
+            left, right = left.cast(common), right.cast(common)
         return left.inverse().maximum(right.inverse()).inverse()
 
     def inverse(self) -> Self:

@@ -15,7 +15,6 @@ from weft.dtype import DType, dtypes, strong_dtype, to_dtype
 from weft.errors import ArgumentError, ShapeError
 from weft.helpers import argfix, prod
 from weft.mixin.check import described, real_number, whole_number
-from weft.mixin.fitting import check_number
 from weft.mixin.movement import is_int
 from weft.mixin.rearrange import RearrangeMixin
 from weft.mixin.reduce import ReduceMixin
@@ -127,7 +126,6 @@ class CreationMixin(ReduceMixin, RearrangeMixin, TrigonometryMixin):
         chosen = to_dtype(dtype) if dtype is not None else dtypes.from_py(fill_value)
         if not buffer and dtype is None:
             return cls(fill_value, device=device, requires_grad=requires_grad).expand(sizes)
-        check_number("full", fill_value, chosen)
         node = UOp.const(chosen, fill_value)
         if not buffer:
             return cls._from_uop(node, pure=True).expand(sizes)

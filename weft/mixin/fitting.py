@@ -1,10 +1,10 @@
 """Numbers beside ints: what becomes of one that the dtype does not hold.
 
 In: numbers and tensors without a dtype of their own, and the int dtype that they meet. Out: what an
-op gives beside such a number where that is certain, or a DTypeError that says what would do.
+op gives beside such a number where that is certain whatever the ints are.
 Sits below all method families; imports no UOp, and knows a tensor by the `uop` that it has.
-Invariant: a number is never replaced by another, unless it is a pattern of bits that is as wide as
-the dtype (`x & 0xFFFFFFFF` of int32, -1 for unsigned ones).
+Invariant: comparisons, limits and remainders are those of the number itself; where a result of the
+dtype is computed with it, its low bits are taken, as of any int that does not fit.
 """
 
 from __future__ import annotations
@@ -13,13 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.dtype import DType, dtypes
-from weft.errors import DTypeError
-from weft.uop.opset import GroupOp, Ops
-
-# results that depend on the number itself, not on its bits
-_BY_VALUE = frozenset((Ops.MAX, Ops.IDIV, Ops.MOD))
-# a constant is still one after these
-_MOVED = GroupOp.View | {Ops.CONST, Ops.EXPAND, Ops.PAD, Ops.CAT}
+from weft.uop.opset import Ops
 
 
 def extent(operand: Any) -> tuple[int, int] | None:
@@ -78,42 +72,3 @@ def certain(op: Ops, side: int, first: bool, dtype: DType) -> Ops | None:
     if dtype.kind == "uint" and side > 0 and not first:
         return {Ops.IDIV: Ops.XOR, Ops.MOD: Ops.MAX}.get(op)
     return None
-
-
-def check_number(what: str, operand: Any, dtype: DType, op: Ops | None = None) -> None:
-    """Refuse a number that an int dtype cannot stand for; `op` is what it is an operand of.
-
-    >>> check_number("full", 0xFF, dtypes.int8)
-    """
-    found = extent(operand) if dtype.kind in ("int", "uint") else None
-    if found is None or (op is Ops.AND and dtype.kind == "uint"):
-        # there is nothing to mask above the width of unsigned ints
-        return
-    low, high = found
-    least, greatest = -(1 << dtype.bitsize - 1), (1 << dtype.bitsize) - 1
-    if op in _BY_VALUE:
-        least, greatest = int(dtype.min), int(dtype.max)
-    elif op is Ops.ADD:
-        # x - 0xFF comes as x + -0xFF
-        least = -greatest
-    if (least <= low and high <= greatest) or not _is_known(operand):
-        return
-    number = high if high > greatest else low
-    raise DTypeError(
-        f"{what} of {dtype} and the number {number}, which does not fit: {dtype} holds {dtype.min} "
-        f"to {dtype.max}; {_advice(number)}"
-    )
-
-
-def _is_known(operand: Any) -> bool:
-    """Whether the extent of an operand is made of its values: not of a variable's bounds."""
-    if isinstance(operand, int) or operand.uop.vmin == operand.uop.vmax:
-        return True
-    return all(part.op in _MOVED for part in operand.uop.toposort())
-
-
-def _advice(number: int) -> str:
-    for wider in (dtypes.int16, dtypes.int32, dtypes.int64, dtypes.uint64):
-        if wider.min <= number <= wider.max:
-            return f"take a dtype that holds both, such as {wider}: x.cast({wider})"
-    return "no int dtype holds it, a float does roughly: x.cast(dtypes.float64)"

@@ -366,7 +366,7 @@ class IndexingMixin(CreationMixin):
     ) -> tuple[list[int], list[Self], Self]:
         """Every axis, its indices in the shape of `index`, and the values in that shape."""
         axis = self._checked_gather(name, dim, index)
-        values = self._operand(src)._promoted(strong_dtype(self.dtype), name)
+        values = self._operand(src).cast(strong_dtype(self.dtype))
         if not isinstance(src, CreationMixin):
             values = values.expand(index.shape)
         if values.ndim != index.ndim or any(

@@ -153,7 +153,7 @@ class StorageMixin(ValuesMixin):
                 f"assign to a Tensor of shape {wanted} of one of shape {source.shape}, which "
                 "does not broadcast to it"
             )
-        return source._promoted(strong_dtype(target), "assign").expand(wanted)
+        return source.cast(strong_dtype(target)).expand(wanted)
 
     def _write(self, x: Any) -> Self:
         """assign on a device that only stores: the values are computed and written now."""

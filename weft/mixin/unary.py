@@ -150,8 +150,7 @@ class UnaryMixin(DTypeMixin):
             return base.cast(common).alu(Ops.POW, exponent.cast(common))
         if common is dtypes.bool:
             common = dtypes.default_int
-        base = base._promoted(common, "pow", Ops.MUL)
-        return base._int_power(exponent._promoted(common, "pow", Ops.MOD))
+        return base.cast(common)._int_power(exponent.cast(common))
 
     def _short_power(self, exponent: int | float) -> Self | None:
         """Powers that are a multiplication or a root, which is faster and at least as exact."""
@@ -497,8 +496,7 @@ class UnaryMixin(DTypeMixin):
         """
         other = self._operand(x)
         common = least_upper_dtype(self.dtype, other.dtype)
-        left = self._promoted(common, "fmod", Ops.MOD)
-        right = other._promoted(common, "fmod", Ops.MOD)
+        left, right = self.cast(common), other.cast(common)
         if not dtypes.is_float(common):
             rest = left - left.div(right, rounding_mode="trunc") * right
             return right.eq(0).where(left._constant(0), rest)
@@ -542,10 +540,10 @@ class UnaryMixin(DTypeMixin):
             raise ArgumentError("clip needs min_ or max_, both were None")
         # not maximum and minimum: at a bound they would share the gradient with it
         bounded = self
-        least = None if min_ is None else self._limit(min_, "clip", -1)
+        least = None if min_ is None else self._limit(min_, -1)
         if least is not None:
             bounded = bounded.lt(least).where(least, bounded)
-        greatest = None if max_ is None else self._limit(max_, "clip", 1)
+        greatest = None if max_ is None else self._limit(max_, 1)
         return bounded if greatest is None else bounded.gt(greatest).where(greatest, bounded)
 
     def clamp(self, min_: Any = None, max_: Any = None) -> Self:
