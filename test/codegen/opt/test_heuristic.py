@@ -84,6 +84,17 @@ def test_near_operands_have_a_tile_that_keeps_the_units_busy_and_no_larger(produ
     assert accumulators(optimise(turned_left(256, 256, 256), target)) > 16
 
 
+def test_a_batch_is_near_if_a_sample_of_it_is() -> None:
+    batch, m, n, k = 64, 64, 256, 256
+    sizes = (batch * m * n, m * k, batch * k * n)
+    out, w, x = params(*[np.empty(size, np.float32) for size in sizes])
+    a = Axes()
+    b, i, j, r = a.loop(batch), a.loop(m), a.loop(n), a.reduce(k)
+    total = (load(w, i * k + r) * load(x, (b * k + r) * n + j)).reduce(Ops.ADD, r)
+    ast = kernel(out.index((b * m + i) * n + j).store(total, b, i, j))
+    assert accumulators(optimise(ast, replace(WIDE, products=1))) == 8
+
+
 def turned_left(m: int, n: int, k: int) -> UOp:
     out, x, y = params(*[np.empty(size, np.float32) for size in (m * n, m * k, k * n)])
     a = Axes()

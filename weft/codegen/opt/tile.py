@@ -209,8 +209,19 @@ class _Search:
             in_order = item.steps is not None and item.steps.get(body.own[-1]) == 1
             if vector not in item.ranges and not in_order:
                 return False
-            total += volume(item.ranges) * item.dtype.itemsize
+            # for each sample of a batch others are read, again and again until the next one
+            axes = [axis for axis in item.ranges if axis is not self._batch()]
+            total += volume(axes) * item.dtype.itemsize
         return total <= NEAR * target.l2
+
+    def _batch(self) -> UOp | None:
+        """The outermost axis, if no tile is cut of it and some operand is the same all along it."""
+        first = self.body.around[0]
+        loads = [
+            item for item in self.body.items if item.node is not None and item.node.op is Ops.LOAD
+        ]
+        is_shared = any([first not in item.ranges for item in loads])
+        return first if is_shared and first not in self.axes else None
 
     def _lacks(self, item: Item) -> tuple[bool, ...]:
         """Of which of the axes an item is shared by the copies."""
