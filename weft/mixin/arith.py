@@ -125,8 +125,7 @@ class ArithMixin:
         left, right = (other, self) if reverse else (self, other)
         if left.dtype is not right.dtype and isinstance(left.dtype, DType):
             # promoted before it is negated: the negative of an unsigned int would have wrapped
-            common = least_upper_dtype(left.dtype, right.dtype)
-            right = right.cast(common)
+            right = right.cast(least_upper_dtype(left.dtype, right.dtype))
         return left.alu(Ops.ADD, right.alu(Ops.NEG))
 
     def div(self, x: Any, reverse: bool = False, rounding_mode: str | None = None) -> Self:

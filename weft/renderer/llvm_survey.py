@@ -97,8 +97,8 @@ def offsets(uops: Sequence[UOp]) -> set[UOp]:
             if idx.op is Ops.ADD and idx.src[1].op is Ops.CONST and idx.dtype is dtypes.int64:
                 found.add(idx)
             others.update(uop.src[2:])
-        elif uop.dtype.kind != "float" or uop.op is Ops.CAST:
-            # what gives floats has no other use for an index
+        elif uop.dtype.kind != "float" or uop.op in (Ops.CAST, Ops.BITCAST):
+            # what else gives floats has no use for an index
             others.update(uop.src)
     return found - others
 
@@ -107,7 +107,7 @@ def crowded(uops: Sequence[UOp]) -> set[UOp]:
     """The places of loops with many accesses, or in which some are guarded.
 
     LLVM takes all addresses apart to see how they change from round to round, and for a guarded one
-    it also chooses between two: several times as long as all the rest.
+    it also chooses between two: the more there are, the longer each of them takes.
     """
     found: set[UOp] = set()
     open_regions: list[list[UOp]] = [[]]

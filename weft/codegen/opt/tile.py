@@ -181,8 +181,8 @@ class _Search:
         # what is written out has sums of its own
         self.fields = volume(body.fields) if plain.vector in body.around else 1
         self.weight = max(body.weight(), 1.0)
-        self.is_near = self._is_near(target)
-        self.busy = BUSY_SUMS * target.products
+        # the sums that keep the machine busy, where that is all it takes; None: more pay off
+        self.busy = BUSY_SUMS * target.products if self._is_near(target) else None
         if plain.vector is not None and plain.vector in body.own:
             # the lanes are added up at the end, once per output
             outputs = volume(body.around) * len(body.closers)
@@ -200,27 +200,23 @@ class _Search:
             return False
         if body.fields or any([item.parts for item in body.items]):
             return False
-        total = 0
-        for item in body.items:
-            if item.node is None or item.node.op is not Ops.LOAD:
-                continue
+        total, batch = 0, self._batch()
+        for item in _loads(body):
             if lanes * item.dtype.itemsize != SPREADING_BYTES:
                 return False
             in_order = item.steps is not None and item.steps.get(body.own[-1]) == 1
             if vector not in item.ranges and not in_order:
                 return False
             # for each sample of a batch others are read, again and again until the next one
-            axes = [axis for axis in item.ranges if axis is not self._batch()]
-            total += volume(axes) * item.dtype.itemsize
+            total += (
+                volume([axis for axis in item.ranges if axis is not batch]) * item.dtype.itemsize
+            )
         return total <= NEAR * target.l2
 
     def _batch(self) -> UOp | None:
         """The outermost axis, if no tile is cut of it and some operand is the same all along it."""
         first = self.body.around[0]
-        loads = [
-            item for item in self.body.items if item.node is not None and item.node.op is Ops.LOAD
-        ]
-        is_shared = any([first not in item.ranges for item in loads])
+        is_shared = any([first not in item.ranges for item in _loads(self.body)])
         return first if is_shared and first not in self.axes else None
 
     def _lacks(self, item: Item) -> tuple[bool, ...]:
@@ -230,7 +226,7 @@ class _Search:
     def run(self) -> tuple[dict[UOp, int], float]:
         most = min(self.room, EXPANDED_OPS / self.weight) / len(self.body.closers)
         best, least = self._cheapest(most)
-        if self.is_near:
+        if self.busy is not None:
             # all the same to the machine, so as short as possible
             self.jumps = {}
             self.costs = {lacks: x * SPREAD if lacks[0] else x for lacks, x in self.costs.items()}
@@ -377,6 +373,11 @@ def _written_out(body: Body, plain: Choice) -> int:
     return vectors if copies > 1 else 1
 
 
+def _loads(body: Body) -> list[Item]:
+    """What a body reads from memory."""
+    return [item for item in body.items if item.node is not None and item.node.op is Ops.LOAD]
+
+
 def _streamed(body: Body, plain: Choice, target: Target) -> Item | None:
     """The operand whose rows are read again for each tile, if they come from far away every time.
 
@@ -384,8 +385,9 @@ def _streamed(body: Body, plain: Choice, target: Target) -> Item | None:
     as long as they are needed.
     """
     operands: list[tuple[int, Item]] = []
-    loads = [item for item in body.items if item.node is not None and item.node.op is Ops.LOAD]
-    loads = [item for item in loads if plain.vector in item.ranges and item.steps is not None]
+    loads = [
+        item for item in _loads(body) if plain.vector in item.ranges and item.steps is not None
+    ]
     for item in loads:
         # axes of the outputs that all have are around everything
         axes = [a for a in item.ranges if a in body.own or any([a not in i.ranges for i in loads])]
