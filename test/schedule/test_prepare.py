@@ -107,3 +107,22 @@ def test_the_first_axes_of_a_long_reduction_are_its_parts(name: str) -> None:
 def test_a_long_row_is_cut() -> None:
     found = kernels(Tensor(data(1 << 20)).realize().sum())
     assert len(found) == 2 and reduced(found[1]) > 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "parts"), [((65536, 64), 64), ((8192, 1000), 32), ((16, 4096, 96), 16)]
+)
+def test_a_tall_matrix_is_summed_in_parts(shape: tuple[int, ...], parts: int) -> None:
+    """Every part is one piece of memory, not a strip of all rows."""
+    x = data(*shape)
+    axes = tuple(range(len(shape) - 1))
+    first, second = kernels(Tensor(x).realize().sum(axes))
+    stored = [axis.src[0].arg for axis in first.src[0].src[2:]]
+    assert stored == [parts, shape[-1]] and reduced(second) == parts
+    found = Tensor(x).sum(axes).numpy()
+    np.testing.assert_allclose(found, x.sum(axes, dtype=np.float64), rtol=1e-4, atol=1e-2)
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((4096, 512), 0), ((4096, 4096), 0), ((96, 65536), 1)])
+def test_short_and_wide_matrices_are_summed_at_once(shape: tuple[int, int], axis: int) -> None:
+    assert len(kernels(Tensor(data(*shape)).realize().sum(axis))) == 1

@@ -464,6 +464,7 @@ PREPARED = {
     "split_long_reduction": [
         *[_reduced(_array(2, 1024), op, 1) for op in (Ops.ADD, Ops.MAX, Ops.MUL)],
         _reduced(_array(1024, 2), Ops.ADD, 0, 1),
+        *[_reduced(_array(512, 6), op, 0) for op in (Ops.ADD, Ops.MAX)],
         _product(),
     ],
 }
@@ -473,7 +474,7 @@ PREPARED = {
 def test_rules_of_the_schedule_keep_every_element(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for threshold in ("LONG_REDUCTION", "LONG_PRODUCT", "PRODUCT_PART", "PRODUCT_REUSE"):
+    for threshold in ("LONG_REDUCTION", "TALL", "LONG_PRODUCT", "PRODUCT_PART", "PRODUCT_REUSE"):
         monkeypatch.setattr(prepare_module, threshold, 4)
     monkeypatch.setattr(steps, "ELEMENTS_AT_MOST", 20_000)
     rules = [rule for rule in OWN_RULES_OF_PREPARE if rule.name == name]

@@ -33,6 +33,10 @@ MOST_TABLE = 1 << 20
 # a reduction longer than this with fewer outputs than PARALLEL is split over the cores
 LONG_REDUCTION = 1 << 16
 PARALLEL_OUTPUTS = 64
+# so is one of at least TALL elements along the rows of a matrix this narrow: a core's part is then
+# one piece of memory, not a short one of every row
+NARROW_OUTPUTS = 1024
+TALL = 1 << 22
 # parts that its first axes are: too few, enough, more than a second step should add up
 LEAST_PARTS, ENOUGH_PARTS, MOST_LEADING = 8, 32, 4096
 # elements of a part beside which it costs nothing to add up its lanes
@@ -191,7 +195,9 @@ def split_long_reduction(ctx: PrepareContext, x: UOp) -> UOp | None:
     if x.src[0].base.op is Ops.CONST or x.src[0].device is None:
         return None
     length, outputs = prod(shape[a] for a in x.arg.axes), prod(x.shape)
-    if length >= LONG_REDUCTION and outputs < PARALLEL_OUTPUTS:
+    along_rows = len(shape) - 1 not in x.arg.axes
+    is_tall = along_rows and outputs <= NARROW_OUTPUTS and length * outputs >= TALL
+    if is_tall or (length >= LONG_REDUCTION and outputs < PARALLEL_OUTPUTS):
         leading = _leading_parts(shape, x.arg.axes)
         if leading:
             few = _few_parts(shape[leading[0]], length) if len(leading) == 1 else None

@@ -208,6 +208,47 @@ def test_cores_share_sweeps_and_not_the_outputs_of_one(columns: int) -> None:
     assert rounds * split.arg < 1.02 * columns
 
 
+@pytest.mark.parametrize(("columns", "rounds"), [(4096, 4), (3000, 2), (2048, 2), (1024, 2)])
+def test_a_sweep_reads_whole_pages_where_it_can(columns: int, rounds: int) -> None:
+    """Two rounds for each core even out a slow one, but pieces shorter than a page cost more."""
+    split, *_ = applied(product(1, columns, 16384), replace(WIDE, cores=2))
+    assert split.op is OptOps.SPLIT and -(-columns // split.arg) == rounds
+
+
+def column_sums(parts: int, rows: int, columns: int) -> UOp:
+    out, x = params(*[np.empty(n, np.float32) for n in (parts * columns, parts * rows * columns)])
+    a = Axes()
+    i, j, r = a.loop(parts), a.loop(columns), a.reduce(rows)
+    total = load(x, (i * rows + r) * columns + j).reduce(Ops.ADD, r)
+    return kernel(out.index(i * columns + j).store(total, i, j))
+
+
+@pytest.mark.parametrize(("columns", "lanes"), [(384, 16), (512, 16), (500, 4), (1000, 8)])
+def test_parts_of_a_matrix_are_swept_over_in_the_order_of_memory(columns: int, lanes: int) -> None:
+    """Row after row, not some side by side; the cores share the parts."""
+    swept = applied(column_sums(64, 256, columns))
+    assert swept == [
+        Opt(OptOps.SWEEP, (1,)),
+        Opt(OptOps.VECTOR, (1, 3), lanes),
+        Opt(OptOps.VECTOR, (1,), 16),
+        Opt(OptOps.THREAD, (0,)),
+    ]
+
+
+def test_parts_of_an_odd_width_are_swept_over_in_vectors() -> None:
+    swept = applied(column_sums(64, 256, 1001))
+    assert swept[:3] == [
+        Opt(OptOps.SPLIT, (1,), 512),
+        Opt(OptOps.SWEEP, (1, 1)),
+        Opt(OptOps.VECTOR, (1, 1, 3), 16),
+    ]
+
+
+def test_short_rows_that_adjoin_are_no_jumps() -> None:
+    """17 columns are two vectors; gathering along the rows instead would read all 17 times."""
+    assert Opt(OptOps.VECTOR, (1,), 16) in applied(column_sums(64, 15625, 17))
+
+
 def test_a_product_inside_of_staged_rows_has_a_tile() -> None:
     """Rows of scores as attention has them: the fill gets lanes and copies as an output would."""
     rows, columns, width = 16, 64, 8

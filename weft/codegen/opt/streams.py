@@ -11,6 +11,8 @@ first cache and a few rows are read side by side, all of them from one end to th
 
 from __future__ import annotations
 
+from math import gcd
+
 from weft.codegen.opt.opt import Opt, OptOps
 from weft.codegen.opt.survey import Body, Item, Nest, extent, volume
 from weft.codegen.opt.tile import Tile
@@ -21,8 +23,11 @@ from weft.uop.opset import Ops
 
 # rows of outputs that share what is read; with more of them arithmetic is what takes time
 MOST_ROWS = 16
-# bytes of a piece below which sweeping pays, and least bytes of one sweep
-PIECE_BYTES, SWEEP_BYTES = 8 << 10, 1 << 10
+# least outputs of one sweep, and lanes that add to them
+SWEEP_OUTPUTS, LEAST_LANES = 1 << 8, 4
+# Prefetchers begin anew at every page: pieces of less than one are read more slowly. Rows of half a
+# page are still better swept over if the caches do not hold the matrix.
+PAGE_BYTES = 4 << 10
 # rows of the matrix that are read side by side
 SIDE_BY_SIDE = 8
 FEW_ROWS = 4
@@ -40,17 +45,32 @@ def sweep_opts(nest: Nest, tiles: dict[Body, Tile], target: Target) -> list[Opt]
         return []
     if any([axis.src[0].op is not Ops.CONST for axis in (*nest.outputs, *main.own)]):
         return []
-    if volume(rows) > MOST_ROWS or not _is_streamed(main, vector, rows, target):
+    stream = _find_stream(main, vector, target)
+    if stream is None:
         return []
-    last = main.own[-1]
-    wanted = _side_by_side(extent(last))
-    if wanted < SIDE_BY_SIDE // 4 and extent(last) >= SIDE_BY_SIDE:
-        # sums that go to memory and back with every row take longer than short pieces
+    # one matrix after the other
+    matrices = volume([axis for axis in rows if axis in stream.ranges])
+    rows = [axis for axis in rows if axis not in stream.ranges]
+    if volume(rows) > MOST_ROWS:
         return []
     lanes = tiles[stores].choice.lanes
-    size = _sweep_size(vector, volume(rows), main, lanes, target)
+    most = target.l1 // (volume(rows) * main.closers[0].dtype.itemsize)
+    cores = -(-target.cores // matrices) if target.has_threads else 1
+    size = _sweep_size(extent(vector), most, stream.dtype.itemsize, lanes, cores)
     if size < lanes:
         return []
+    last = main.own[-1]
+    assert stream.steps is not None
+    if stream.steps[last] == size <= most // 8:
+        # row after row is one piece of memory
+        wanted = 1
+    else:
+        wanted = _side_by_side(extent(last))
+        if wanted < SIDE_BY_SIDE // 4 and extent(last) >= SIDE_BY_SIDE:
+            # sums that go to memory and back with every row take longer than short pieces
+            return []
+        if not _has_long_rows(stream, vector, last, target):
+            return []
     number = vector.arg.number
     names = tuple([axis.arg.number for axis in rows])
     opts: list[Opt] = []
@@ -62,7 +82,7 @@ def sweep_opts(nest: Nest, tiles: dict[Body, Tile], target: Target) -> list[Opt]
     wide = (
         2 * lanes if volume(rows) > FEW_ROWS and 2 * wanted < target.vector_registers - 4 else lanes
     )
-    opts.append(Opt(OptOps.VECTOR, (*number, 3), min(wide, size)))
+    opts.append(Opt(OptOps.VECTOR, (*number, 3), gcd(wide, size)))
     opts += [Opt(OptOps.UPCAST, (*name, 3), 0) for name in names]
     if wanted > 1:
         opts.append(Opt(OptOps.UNROLL, last.arg.number, wanted))
@@ -77,36 +97,53 @@ def _side_by_side(rows: int) -> int:
     return next(count for count in near if rows % count == 0)
 
 
-def _is_streamed(main: Body, vector: UOp, rows: list[UOp], target: Target) -> bool:
-    """Whether one matrix of many long rows is all that is read from far away."""
+def _find_stream(main: Body, vector: UOp, target: Target) -> Item | None:
+    """The one matrix of many rows, or row of such, if it is all that is read from far away."""
     streams: list[Item] = []
     for item in main.items:
         if item.steps is None or item.node is None or item.node.op is not Ops.LOAD:
             continue
         if item.masked:
-            return False
+            return None
         if vector in item.ranges:
             streams.append(item)
-        elif volume(item.ranges) * item.dtype.itemsize > target.l2 // 2:
-            return False
+        elif _nbytes(item) > target.l2 // 2:
+            return None
     if len(streams) != 1:
-        return False
+        return None
     stream = streams[0]
     assert stream.steps is not None
-    if stream.steps.get(vector) != 1 or not stream.ranges.isdisjoint(rows):
-        return False
-    step = stream.steps.get(main.own[-1])
-    size = stream.dtype.itemsize
-    if step is None or step * size < PIECE_BYTES or extent(vector) * size < PIECE_BYTES:
-        return False
-    return volume(stream.ranges) * size > 2 * target.l2
+    if stream.steps.get(vector) != 1:
+        return None
+    if stream.steps.get(main.own[-1]) is None:
+        return None
+    return stream if _nbytes(stream) > 2 * target.l2 else None
 
 
-def _sweep_size(vector: UOp, rows: int, main: Body, lanes: int, target: Target) -> int:
-    """Outputs of one sweep: as many rounds for each core, sums that stay in the first cache."""
-    itemsize = main.closers[0].dtype.itemsize
-    least = 2 * target.cores if target.has_threads and target.cores > 1 else 1
-    most = target.l1 // (rows * itemsize)
-    rounds = round_up(max(least, -(-extent(vector) // most)), least)
-    size = round_up(-(-extent(vector) // rounds), lanes)
-    return size if size * itemsize >= SWEEP_BYTES else 0
+def _nbytes(item: Item) -> int:
+    return volume(item.ranges) * item.dtype.itemsize
+
+
+def _has_long_rows(stream: Item, vector: UOp, last: UOp, target: Target) -> bool:
+    """Whether a row, and what lies from one to the next, is long enough for a prefetcher."""
+    step = stream.steps.get(last) if stream.steps is not None else None
+    least = PAGE_BYTES // 2 if _nbytes(stream) > target.l3 else PAGE_BYTES
+    return step is not None and min(step, extent(vector)) * stream.dtype.itemsize >= least
+
+
+def _sweep_size(outputs: int, most: int, itemsize: int, lanes: int, cores: int) -> int:
+    """Outputs of one sweep: as many rounds for each of the cores that share a matrix, and no more
+    than `most`, whose sums stay in the first cache. Two rounds even out a slow core, unless their
+    pieces are shorter than a page of the matrix, whose items have `itemsize` bytes."""
+    size = 0
+    for least in (2 * cores if cores > 1 else 1, cores):
+        rounds = round_up(max(least, -(-outputs // most)), least)
+        if rounds == 1:
+            # the last of several rounds may begin earlier, but one alone has to be whole vectors
+            if gcd(outputs, lanes) >= LEAST_LANES:
+                return outputs if outputs >= SWEEP_OUTPUTS else 0
+            rounds = 2
+        size = round_up(-(-outputs // rounds), lanes)
+        if size * itemsize >= PAGE_BYTES:
+            break
+    return size if size >= SWEEP_OUTPUTS else 0

@@ -437,8 +437,8 @@ def _jumps(body: Body, item: Item, plain: Choice, target: Target) -> float:
         return 0.0
     reach, shared = 0, 1
     moving = [axis for axis in body.own if item.steps.get(axis, 0) != 0]
-    if moving and abs(item.steps[moving[-1]] or 0) == plain.lanes:
-        # the next row follows this one
+    if moving and plain.lanes <= abs(item.steps[moving[-1]] or 0) < 2 * plain.lanes:
+        # the next row follows this one, or begins in the line after it
         return 0.0
     for axis in body.own:
         step = item.steps.get(axis, 0)
