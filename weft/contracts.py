@@ -266,6 +266,12 @@ class Graph(Protocol):
     def replay(self) -> None:
         """Runs all launches in order, with the words as they are now."""
 
+    def begin(self) -> None:
+        """As `replay`, but may return before all is done: `finish` has to follow."""
+
+    def finish(self) -> None:
+        """Returns when all of what was begun is done."""
+
 
 class ImmediateQueue:
     """The queue of a device whose calls return when the work is done."""

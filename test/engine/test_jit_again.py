@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from weft import Context, Device, Tensor, TinyJit, dtypes
-from weft.engine import jit_again
+from weft.engine import jit_again, jit_graph, jit_launches
 from weft.engine.jit_again import Again
 from weft.knobs import TRAINING
 
@@ -26,6 +26,12 @@ def glances(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
     monkeypatch.setattr(jit_again.Again, "memory", watched)
     return seen
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every graph passes for one that touches more memory than the caches hold."""
+    monkeypatch.setattr(jit_launches, "LARGE_BYTES", 0)
 
 
 def numbers(start: int, count: int = 6) -> Tensor:
@@ -189,3 +195,35 @@ def test_containers_that_are_looked_into(glances: list[bool]) -> None:
         assert function(x).tolist()[0] == 1
     config["names"] = ["a"]
     assert function(x).tolist()[0] == 2
+
+
+@pytest.mark.usefixtures("large")
+def test_kernels_begin_before_there_is_a_result(glances: list[bool]) -> None:
+    function = TinyJit(lambda a, b: ((a @ b).relu().contiguous(), (a - b).sum(0)))
+    a, b = [Tensor.rand(160, 160).realize() for _ in range(2)]
+    ready(function, a, b)
+    glances.clear()
+    for x, y in ((a, b), (b, a), (a + 1, b)):
+        product, sums = function(x.realize(), y)
+        expected = np.maximum(x.numpy() @ y.numpy(), 0)
+        np.testing.assert_allclose(product.numpy(), expected, rtol=1e-4)
+        np.testing.assert_allclose(sums.numpy(), (x.numpy() - y.numpy()).sum(0), atol=1e-4)
+    assert all(glances)
+
+
+@pytest.mark.usefixtures("large")
+def test_an_interruption_while_kernels_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was begun is finished: the next call finds memory and workers as after any other."""
+    function = TinyJit(lambda a: (a * 2).contiguous().sum())
+    x = Tensor.ones(300, 300).contiguous().realize()
+    ready(function, x)
+
+    def interrupted(*_: object) -> Tensor:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(jit_graph, "_instance", interrupted)
+        for _ in range(3):
+            with pytest.raises(KeyboardInterrupt):
+                function(x)
+    assert [function(x).item() for _ in range(3)] == [180000.0] * 3

@@ -145,19 +145,45 @@ def test_python_threads_at_once(any_pool, count):
     assert not errors
 
 
-def test_run_table(any_pool, count):
-    """A table of launches runs in order: the second adds to what the first wrote."""
-    first, second = np.zeros(100, dtype=np.int64), np.zeros(1, dtype=np.int64)
-    args = [(ctypes.c_int64 * 2)(out.ctypes.data, 1) for out in (first, second)]
-    rows = [
-        (count.address, ctypes.addressof(args[0]), 100),
-        (count.address, ctypes.addressof(args[1]), 1),
-        (count.address, ctypes.addressof(args[0]), 100),
-    ]
-    table = (ctypes.c_int64 * 9)(*[word for row in rows for word in row])
-    any_pool.run_table(ctypes.addressof(table), 3, llvm.usable_cores())
-    np.testing.assert_array_equal(first, 2 * (np.arange(100) + 1))
-    assert second[0] == 1
+def make_table(count, sizes):
+    """A table of launches, all over one memory, and that memory."""
+    out = np.zeros(max(sizes), dtype=np.int64)
+    args = (ctypes.c_int64 * 2)(out.ctypes.data, 1)
+    words = [word for size in sizes for word in (count.address, ctypes.addressof(args), size)]
+    return (ctypes.c_int64 * len(words))(*words), args, out
+
+
+def sums(sizes):
+    total = np.zeros(max(sizes), dtype=np.int64)
+    for size in sizes:
+        total[:size] += np.arange(size) + 1
+    return total
+
+
+TABLES = [(1, 100), (100, 1, 100), (1, 1000, 30, 1000), (1, 1, 1), (7, 100_000)]
+
+
+@pytest.mark.parametrize("sizes", TABLES)
+def test_run_table(any_pool, count, sizes):
+    """A table of launches runs in order: each adds to what the others wrote."""
+    table, _args, out = make_table(count, sizes)
+    any_pool.run_table(ctypes.addressof(table), len(sizes), llvm.usable_cores())
+    np.testing.assert_array_equal(out, sums(sizes))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("sizes", TABLES)
+def test_a_table_that_was_begun_is_finished(any_pool, count, sizes, threads):
+    """The caller may do anything in between: others who want the workers do their work alone."""
+    table, _args, out = make_table(count, sizes)
+    address = ctypes.addressof(table)
+    for _ in range(20):
+        out[:] = 0
+        begun = any_pool.begin_table(address, threads)
+        np.testing.assert_array_equal(call(any_pool, count, 1000, 5), np.arange(1000) + 5)
+        any_pool.finish_table(address, len(sizes), threads, begun)
+        np.testing.assert_array_equal(out, sums(sizes))
+    np.testing.assert_array_equal(call(any_pool, count, 1000, 5), np.arange(1000) + 5)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")

@@ -293,11 +293,19 @@ class CapturedGraph:
         if fresh is None:
             fresh = launches.launch_plain(memory)
             return _instance(self.run.result, fresh, self._fresh_words, {})
-        assert launches.whole is not None
-        # first: kernels may leave nothing in the caches of what making it takes
-        result = _instance(self.run.result, fresh, self._fresh_words, {})
-        launches.whole.replay()
-        return result
+        whole = launches.whole
+        assert whole is not None
+        if not launches.is_large:
+            result = _instance(self.run.result, fresh, self._fresh_words, {})
+            whole.replay()
+            return result
+        # The last replay left nothing in the caches of what a result is made of. Other cores can
+        # begin with the kernels while this one waits for that.
+        whole.begin()
+        try:
+            return _instance(self.run.result, fresh, self._fresh_words, {})
+        finally:
+            whole.finish()
 
     def _do(
         self,

@@ -31,6 +31,8 @@ from weft.knobs import DEBUG, JIT, NO_MEMORY_PLANNER
 from weft.uop.node import UOp
 from weft.uop.resolve import sym_infer
 
+# memory that kernels touch from which on they leave nothing else in the caches
+LARGE_BYTES = 32 << 20
 # the new memory of a replay, by the word of its place
 Fresh = dict[int, tuple[UOp, Buffer]]
 
@@ -88,6 +90,7 @@ class Launches:
         self._segments: list[Any] | None = None
         # the graph that is all there is to do, if there is one
         self.whole: Graph | None = None
+        self.is_large = False
         self._arenas: dict[str, Buffer] = {}
 
     @property
@@ -394,6 +397,7 @@ class Launches:
             else:
                 self._symbolic.append(position)
         self._costs = (ops, mem)
+        self.is_large = mem >= LARGE_BYTES
         words = {self._value_words[s] for i in self._symbolic for s in self.sources[i].values()}
         self._symbolic_words = sorted(words)
 

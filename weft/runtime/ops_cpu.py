@@ -149,6 +149,16 @@ class CPUGraph:
             self._build()
         pool.run_table(self._address, self._rows, self._threads)
 
+    def begin(self) -> None:
+        """As `replay`, but may return before all is done: `finish` has to follow."""
+        if not self._rows:
+            self._build()
+        self._begun = pool.begin_table(self._address, self._threads)
+
+    def finish(self) -> None:
+        """Returns when all of what was begun is done."""
+        pool.finish_table(self._address, self._rows, self._threads, self._begun)
+
 
 def describe_target(facts: CPUFacts) -> Target:
     """The host's CPU in codegen's terms."""

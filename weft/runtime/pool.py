@@ -246,8 +246,9 @@ end:
   ret ptr null
 }}
 
-; Runs fn over [0, size). Safe from any thread, native ones too: who finds it busy works alone.
-define void @weft_pool_run(ptr %state, ptr %fn, ptr %args, i64 %size, i32 %threads) {{
+; Opens a region of fn over [0, size) to the workers. Safe from any thread, native ones too: who
+; finds it busy, or has nothing to share, has to work alone.
+define internal i1 @open(ptr %state, ptr %fn, ptr %args, i64 %size, i32 %threads) {{
 entry:
   %parallel.size = icmp sgt i64 %size, 1
   %parallel.threads = icmp sgt i32 %threads, 1
@@ -259,26 +260,18 @@ lock:
   %locked = extractvalue {{ i32, i1 }} %lock.swap, 1
   br i1 %locked, label %open, label %alone
 alone:
-  %has.work = icmp sgt i64 %size, 0
-  br i1 %has.work, label %alone.call, label %nothing
-alone.call:
-  call void %fn(ptr %args, i64 0, i64 %size)
-  br label %nothing
-nothing:
-  ret void
+  ret i1 false
 open:
   call void @place_workers(ptr %state)
   %args.p = getelementptr i8, ptr %state, i64 8
   %size.p = getelementptr i8, ptr %state, i64 16
   %slices.p = getelementptr i8, ptr %state, i64 24
   %limit.p = getelementptr i8, ptr %state, i64 32
-  %spin.p = getelementptr i8, ptr %state, i64 40
   %share.p = getelementptr i8, ptr %state, i64 56
   %claimed.p = getelementptr i8, ptr %state, i64 64
   %gate.p = getelementptr i8, ptr %state, i64 128
   %generation.p = getelementptr i8, ptr %state, i64 132
   %sleepers.p = getelementptr i8, ptr %state, i64 192
-  %joiner.p = getelementptr i8, ptr %state, i64 196
   ; Fine enough that nobody waits for more than a thirty-second of a thread's work, and no more
   ; than about eight claims a thread.
   %threads.wide = zext i32 %threads to i64
@@ -298,21 +291,31 @@ open:
   %g = atomicrmw add ptr %gate.p, i64 6442450944 seq_cst
   %sleepers = load atomic i32, ptr %sleepers.p seq_cst, align 4
   %any.sleeps = icmp ne i32 %sleepers, 0
-  br i1 %any.sleeps, label %wake.workers, label %own.work
+  br i1 %any.sleeps, label %wake.workers, label %opened
 wake.workers:
   %helpers.wide = zext i32 %helpers to i64
   %useful = call i64 @llvm.smin.i64(i64 %slices.last, i64 %helpers.wide)
   %wanted = trunc i64 %useful to i32
   call void @wake(ptr %generation.p, i32 %wanted)
-  br label %own.work
-own.work:
+  br label %opened
+opened:
+  ret i1 true
+}}
+
+; The caller's share of an open region, until all of it is done.
+define internal void @close(ptr %state) {{
+entry:
+  %spin.p = getelementptr i8, ptr %state, i64 40
+  %busy.p = getelementptr i8, ptr %state, i64 48
+  %gate.p = getelementptr i8, ptr %state, i64 128
+  %joiner.p = getelementptr i8, ptr %state, i64 196
   call void @work(ptr %state, i64 0)
   ; Closing keeps late workers out, so that nobody waits for one that has not even woken up.
   %closed.from = atomicrmw and ptr %gate.p, i64 -2147483649 seq_cst
   %spin = load i32, ptr %spin.p
   br label %join
 join:
-  %i = phi i32 [ 0, %own.work ], [ %i.next, %join.more ]
+  %i = phi i32 [ 0, %entry ], [ %i.next, %join.more ]
   %low = load atomic i32, ptr %gate.p seq_cst, align 8
   %empty = icmp eq i32 %low, 0
   br i1 %empty, label %finish, label %join.wait
@@ -339,12 +342,31 @@ finish:
   ret void
 }}
 
-; Runs a table of (fn, args, size) one after the other: a replay is one call from Python.
-define void @weft_pool_run_table(ptr %state, ptr %table, i64 %count, i32 %threads) {{
+; Runs fn over [0, size).
+define void @weft_pool_run(ptr %state, ptr %fn, ptr %args, i64 %size, i32 %threads) {{
+entry:
+  %opened = call i1 @open(ptr %state, ptr %fn, ptr %args, i64 %size, i32 %threads)
+  br i1 %opened, label %shared, label %alone
+shared:
+  call void @close(ptr %state)
+  ret void
+alone:
+  %has.work = icmp sgt i64 %size, 0
+  br i1 %has.work, label %alone.call, label %nothing
+alone.call:
+  call void %fn(ptr %args, i64 0, i64 %size)
+  br label %nothing
+nothing:
+  ret void
+}}
+
+; Runs a table of (fn, args, size) from one row on, one after the other: a replay is one call from
+; Python.
+define void @weft_pool_run_table(ptr %state, ptr %table, i64 %first, i64 %count, i32 %threads) {{
 entry:
   br label %test
 test:
-  %i = phi i64 [ 0, %entry ], [ %i.next, %row ]
+  %i = phi i64 [ %first, %entry ], [ %i.next, %row ]
   %more = icmp slt i64 %i, %count
   br i1 %more, label %row, label %done
 row:
@@ -358,6 +380,36 @@ row:
   %i.next = add i64 %i, 1
   br label %test
 done:
+  ret void
+}}
+
+; Runs the first row of a table and opens the second to the workers; whether that is so. The caller
+; may do something else before it finishes.
+define i32 @weft_pool_begin_table(ptr %state, ptr %table, i32 %threads) {{
+  %row.p = getelementptr [3 x i64], ptr %table, i64 1
+  %args.p = getelementptr i8, ptr %row.p, i64 8
+  %size.p = getelementptr i8, ptr %row.p, i64 16
+  call void @weft_pool_run_table(ptr %state, ptr %table, i64 0, i64 1, i32 1)
+  %fn = load ptr, ptr %row.p
+  %args = load ptr, ptr %args.p
+  %size = load i64, ptr %size.p
+  %opened = call i1 @open(ptr %state, ptr %fn, ptr %args, i64 %size, i32 %threads)
+  %result = zext i1 %opened to i32
+  ret i32 %result
+}}
+
+; What is left of a table that was begun so.
+define void @weft_pool_finish_table(ptr %state, ptr %table, i64 %count, i32 %threads,
+                                    i32 %opened) {{
+entry:
+  %is.open = icmp ne i32 %opened, 0
+  br i1 %is.open, label %shared, label %rest
+shared:
+  call void @close(ptr %state)
+  br label %rest
+rest:
+  %first = phi i64 [ 1, %entry ], [ 2, %shared ]
+  call void @weft_pool_run_table(ptr %state, ptr %table, i64 %first, i64 %count, i32 %threads)
   ret void
 }}
 
@@ -433,7 +485,19 @@ class NativePool:
         """Runs `count` rows of three 64-bit words (function, args, size), one after the other."""
         if threads > self._ready:
             self._start(threads)
-        self._run_table(self._state, table, count, threads)
+        self._run_table(self._state, table, 0, count, threads)
+
+    def begin_table(self, table: int, threads: int) -> int:
+        """Runs the first row, and lets the workers begin with the second; `finish_table`, which
+        has to follow, gets what this returns. Until then the workers belong to this table."""
+        if threads > self._ready:
+            self._start(threads)
+        begun: int = self._begin_table(self._state, table, threads)
+        return begun
+
+    def finish_table(self, table: int, count: int, threads: int, begun: int) -> None:
+        """Runs what is left of a table that was begun; returns when all of it is done."""
+        self._finish_table(self._state, table, count, threads, begun)
 
     def prepare(self) -> None:
         """Makes the code of the workers, so that the first call need not wait for it."""
@@ -479,16 +543,17 @@ class NativePool:
         futex = _FUTEX_SYSCALL[machine]
         source = _IR.format(declare_pause=declare_pause, call_pause=call_pause, futex=futex)
         code = compile_own(source, opt_level=0)
-        names = ("worker", "run", "run_table", "stop", "calibrate")
-        worker, run, run_table, stop, calibrate = load_all(
-            code, [f"weft_pool_{name}" for name in names]
-        )
+        names = ("worker", "run", "run_table", "begin_table", "finish_table", "stop", "calibrate")
+        self._code = load_all(code, [f"weft_pool_{name}" for name in names])
+        _, run, run_table, begin, finish, stop, calibrate = [part.address for part in self._code]
         pointer, number, word = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
-        self._run = ctypes.CFUNCTYPE(None, pointer, pointer, pointer, number, word)(run.address)
-        self._run_table = ctypes.CFUNCTYPE(None, pointer, pointer, number, word)(run_table.address)
-        self._stop = ctypes.CFUNCTYPE(None, pointer)(stop.address)
-        self._spin = _count_pauses(KernelFunction(calibrate.address))
-        self._code = [worker, run, run_table, stop, calibrate]
+        state_and_table = (pointer, pointer)
+        self._run = ctypes.CFUNCTYPE(None, pointer, pointer, pointer, number, word)(run)
+        self._run_table = ctypes.CFUNCTYPE(None, *state_and_table, number, number, word)(run_table)
+        self._begin_table = ctypes.CFUNCTYPE(word, *state_and_table, word)(begin)
+        self._finish_table = ctypes.CFUNCTYPE(None, *state_and_table, number, word, word)(finish)
+        self._stop = ctypes.CFUNCTYPE(None, pointer)(stop)
+        self._spin = _count_pauses(KernelFunction(calibrate))
 
     def stop(self) -> None:
         """Ends the workers. Later calls of `run` do the work in the calling thread."""
@@ -581,6 +646,14 @@ class PythonPool:
         rows = (ctypes.c_int64 * (3 * count)).from_address(table)
         for index in range(count):
             self.run(*rows[3 * index : 3 * index + 3])
+
+    def begin_table(self, table: int, threads: int) -> int:
+        """Nothing is begun: all is left to `finish_table`."""
+        return 0
+
+    def finish_table(self, table: int, count: int, threads: int, begun: int) -> None:
+        """Runs a table that was begun; returns when all of it is done."""
+        self.run_table(table, count, threads)
 
 
 class _Region:
