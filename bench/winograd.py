@@ -6,7 +6,9 @@ In: the four shapes of row M21. Out: two tables. One has the operations of the l
 convolution's kernels and the time to make them, with the matrices as plain numbers (what weft does)
 and materialised for the shape and device, the axes of the transforms written out in both. The other
 has mean and standard deviation of 30 runs, plain and by Winograd, with both kinds of matrices; a
-run is as many calls as take 200 milliseconds together, and its time is the median of theirs.
+run is as many calls as take 10 milliseconds together, or one, and its time is the median of theirs.
+Runs are repeated until 30 of them were on quiet cores (`bench/quiet.py`), or for 20 seconds: then
+the quietest count, and ~ says so.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any
 
+from bench.quiet import Cores, quietest
 from weft import Context, Device, Tensor, TinyJit
 from weft.codegen.opt.actions import apply_opt
 from weft.codegen.opt.axes import closed_axes
@@ -34,8 +37,8 @@ SHAPES = [(1, 3, 16, 32, 3), (8, 16, 32, 64, 3), (16, 32, 64, 128, 3), (8, 16, 3
 # linearised operations of tinygrad 0.14 for the first three
 PEER_OPERATIONS = {0: 1750, 1: 2436, 2: 3240}
 RUNS = 30
-# of making the programs; and seconds of calls that are one run
-REPEATS, RUN_SECONDS = 7, 0.2
+# of making the programs; and seconds of calls that are one run, and of all runs
+REPEATS, RUN_SECONDS, MOST_SECONDS = 7, 0.01, 20.0
 # of a transform; a tile of outputs is what is left of them by the window
 POINTS = 6
 
@@ -161,10 +164,10 @@ def graph_table() -> None:
 
 
 # ------------------------------------------------------------ the time
-def run_times(form: Callable[[Tensor, Tensor], Tensor], shape: Sequence[int], runs: int) -> str:
-    """Mean and standard deviation of the calls of a captured step."""
-    import numpy as np
-
+def run_times(
+    form: Callable[[Tensor, Tensor], Tensor], shape: Sequence[int], runs: int, cores: Cores
+) -> str:
+    """Mean and standard deviation of runs of a captured step."""
     x, w = tensors(shape, fill=True)
     step = TinyJit(lambda x, w: form(x, w).realize())
     for _ in range(5):
@@ -172,28 +175,43 @@ def run_times(form: Callable[[Tensor, Tensor], Tensor], shape: Sequence[int], ru
     started = time.perf_counter()
     step(x, w)
     calls = max(1, round(RUN_SECONDS / (time.perf_counter() - started)))
-    times = []
-    for _ in range(runs):
-        spent = []
-        for _ in range(calls):
-            started = time.perf_counter()
-            step(x, w)
-            spent.append(time.perf_counter() - started)
+    paces: list[float] = []
+    times: list[float] = []
+    started = time.perf_counter()
+    while True:
+        chosen, is_quiet = quietest(paces, runs, cores.best)
+        is_late = time.perf_counter() - started > MOST_SECONDS
+        if len(chosen) == runs and (is_quiet or is_late):
+            break
+        before = cores.pace()
+        # the first finds the caches as the other work left them
+        spent = [timed(step, x, w) for _ in range(calls + 1)][1:]
+        after = cores.pace()
+        cores.best = min(cores.best, before, after)
+        paces.append(max(before, after))
         times.append(statistics.median(spent) * 1e3)
-    mean, deviation = float(np.mean(times)), float(np.std(times))
-    return f"{mean:.3f} ms, {100 * deviation / mean:.1f} %"
+    used = [times[i] for i in chosen]
+    mean, deviation = statistics.mean(used), statistics.pstdev(used)
+    return f"{mean:.3f} ms, {100 * deviation / mean:.1f} %{'' if is_quiet else ' ~'}"
+
+
+def timed(step: Callable[..., Any], *arguments: Any) -> float:
+    started = time.perf_counter()
+    step(*arguments)
+    return time.perf_counter() - started
 
 
 def time_table(runs: int) -> None:
     """WINO 0 and 1, numbers and tensors."""
+    cores = Cores()
     print("| batch, in, out, side, window | WINO=0 | WINO=1 | WINO=1, matrices as tensors |")
     print("| --- | --- | --- | --- |")
     for shape in SHAPES:
         cells = []
         for wino in (0, 1):
             with Context(WINO=wino):
-                cells.append(run_times(plain, shape, runs))
-        cells.append(run_times(materialised, shape, runs))
+                cells.append(run_times(plain, shape, runs, cores))
+        cells.append(run_times(materialised, shape, runs, cores))
         print(f"| {', '.join(map(str, shape))} | {' | '.join(cells)} |", flush=True)
 
 
