@@ -266,22 +266,38 @@ class _Search:
         """
         start = self.space.start
         finalists = [start, *[known.point for known in found if known.point != start][:FINALISTS]]
-        encoded = [candidate.encode() for candidate in finalists]
-        # each has answered before, so this is patient: a new process compiles them all again
-        limit = self.trial_seconds * len(encoded) + START_SECONDS
-        answer = self.process.ask("duel", limit, candidates=encoded)
-        if "seconds" not in answer:
-            self._say(f"not compared: {answer.get('refused')}")
+        times = self._duel(finalists)
+        if times is None:
             return False
-        times: list[float] = answer["seconds"]
         self.outcome.heuristic_seconds = self.outcome.best_seconds = times[0]
         for place in sorted(range(1, len(times)), key=lambda i: times[i]):
             if times[place] > (1 - LEAST_GAIN) * times[0]:
                 break
             if self._is_right(finalists[place]):
-                self.outcome.best, self.outcome.best_seconds = finalists[place], times[place]
+                self._confirm(finalists[place])
                 break
         return True
+
+    def _confirm(self, candidate: Candidate) -> None:
+        """Of many that are as fast as each other the luckiest comes first: it has to win again."""
+        times = self._duel([self.space.start, candidate])
+        if times is None:
+            return
+        self.outcome.heuristic_seconds = self.outcome.best_seconds = times[0]
+        if times[1] <= (1 - LEAST_GAIN) * times[0]:
+            self.outcome.best, self.outcome.best_seconds = candidate, times[1]
+
+    def _duel(self, candidates: list[Candidate]) -> list[float] | None:
+        """Seconds of each, measured in turns; None if they could not be."""
+        encoded = [candidate.encode() for candidate in candidates]
+        # each has answered before, so this is patient: a new process compiles them all again
+        limit = self.trial_seconds * len(encoded) + START_SECONDS
+        answer = self.process.ask("duel", limit, candidates=encoded)
+        if "seconds" not in answer:
+            self._say(f"not compared: {answer.get('refused')}")
+            return None
+        times: list[float] = answer["seconds"]
+        return times
 
     def _is_right(self, candidate: Candidate) -> bool:
         limit = 4 * self.trial_seconds + START_SECONDS

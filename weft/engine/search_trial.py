@@ -33,8 +33,9 @@ from weft.uop.opset import Ops
 HOPELESS = 3.0
 # repeated until there are so many runs that took so long, or until this is enough of it
 LEAST_RUNS, LEAST_SECONDS, ENOUGH_SECONDS = 5, 0.01, 0.2
-# rounds of the last comparison, in which the fastest take turns; few where a run takes long
-DUEL_ROUNDS, LEAST_ROUNDS, DUEL_SECONDS = 9, 3, 2.0
+# rounds of the last comparison, in which the fastest take turns, each for so long; few where a run
+# takes long
+DUEL_ROUNDS, LEAST_ROUNDS, ROUND_SECONDS, DUEL_SECONDS = 41, 3, 0.001, 2.0
 # numbers of a buffer repeat after so many, which divides no usual size
 PERIOD = 1_000_003
 # how much two orders of summation may differ: units in the last place, times the root of the terms
@@ -138,7 +139,7 @@ class Trial:
                 started, least = time.perf_counter(), math.inf
                 while True:
                     least = min(least, self._run(candidate))
-                    if time.perf_counter() - started > LEAST_SECONDS / 4:
+                    if time.perf_counter() - started > ROUND_SECONDS:
                         break
                 rounds[place].append(least)
         return [statistics.median(found) for found in rounds]
