@@ -208,10 +208,22 @@ def test_cores_share_sweeps_and_not_the_outputs_of_one(columns: int) -> None:
     assert rounds * split.arg < 1.02 * columns
 
 
-@pytest.mark.parametrize(("columns", "rounds"), [(4096, 4), (3000, 2), (2048, 2), (1024, 2)])
-def test_a_sweep_reads_whole_pages_where_it_can(columns: int, rounds: int) -> None:
+@pytest.mark.parametrize(
+    ("rows", "columns", "terms", "rounds"),
+    [
+        (1, 4096, 16384, 4),
+        (1, 3000, 16384, 2),
+        (1, 2048, 16384, 2),
+        (1, 1024, 16384, 2),
+        (8, 2048, 8192, 2),
+        (2, 2048, 2048, 2),
+        # near, and many sums: shorter pieces are as good
+        (8, 2048, 2048, 4),
+    ],
+)
+def test_a_sweep_reads_whole_pages(rows: int, columns: int, terms: int, rounds: int) -> None:
     """Two rounds for each core even out a slow one, but pieces shorter than a page cost more."""
-    split, *_ = applied(product(1, columns, 16384), replace(WIDE, cores=2))
+    split, *_ = applied(product(rows, columns, terms), replace(WIDE, cores=2, l3=32 << 20))
     assert split.op is OptOps.SPLIT and -(-columns // split.arg) == rounds
 
 

@@ -56,7 +56,10 @@ def sweep_opts(nest: Nest, tiles: dict[Body, Tile], target: Target) -> list[Opt]
     lanes = tiles[stores].choice.lanes
     most = target.l1 // (volume(rows) * main.closers[0].dtype.itemsize)
     cores = -(-target.cores // matrices) if target.has_threads else 1
-    size = _sweep_size(extent(vector), most, stream.dtype.itemsize, lanes, cores)
+    # what is near comes in time in shorter pieces, and more than a few sums are in each other's way
+    is_far = volume(rows) <= FEW_ROWS // 2 or _nbytes(stream) > target.l3
+    piece = PAGE_BYTES // stream.dtype.itemsize if is_far else 0
+    size = _sweep_size(extent(vector), most, piece, lanes, cores)
     if size < lanes:
         return []
     last = main.own[-1]
@@ -131,10 +134,10 @@ def _has_long_rows(stream: Item, vector: UOp, last: UOp, target: Target) -> bool
     return step is not None and min(step, extent(vector)) * stream.dtype.itemsize >= least
 
 
-def _sweep_size(outputs: int, most: int, itemsize: int, lanes: int, cores: int) -> int:
+def _sweep_size(outputs: int, most: int, piece: int, lanes: int, cores: int) -> int:
     """Outputs of one sweep: as many rounds for each of the cores that share a matrix, and no more
-    than `most`, whose sums stay in the first cache. Two rounds even out a slow core, unless their
-    pieces are shorter than a page of the matrix, whose items have `itemsize` bytes."""
+    than `most`, whose sums stay in the first cache. Two rounds even out a slow core, unless they
+    are of fewer outputs than a `piece` of the matrix should have."""
     size = 0
     for least in (2 * cores if cores > 1 else 1, cores):
         rounds = round_up(max(least, -(-outputs // most)), least)
@@ -144,6 +147,6 @@ def _sweep_size(outputs: int, most: int, itemsize: int, lanes: int, cores: int) 
                 return outputs if outputs >= SWEEP_OUTPUTS else 0
             rounds = 2
         size = round_up(-(-outputs // rounds), lanes)
-        if size * itemsize >= PAGE_BYTES:
+        if size >= piece:
             break
     return size if size >= SWEEP_OUTPUTS else 0
