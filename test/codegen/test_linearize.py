@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from test.codegen.kernel_builder import F32, Axes, count, kernel, linear_program, load
+import numpy as np
+import pytest
+
+from test.codegen.kernel_builder import F32, Axes, count, kernel, linear_program, load, params, run
 from weft.codegen.linearize import identity_of
 from weft.dtype import dtypes
 from weft.uop.node import UOp
@@ -83,3 +86,56 @@ def test_products_use_up_the_operand_of_which_there_are_more() -> None:
     for column, number in first_use.items():
         if number:
             assert places[column] > places[products[number - 1]]
+
+
+def several_products(rows: int, *, is_used_again: bool = False) -> tuple[UOp, list[np.ndarray]]:
+    """Sums over k of a*b + c*d + e*f, for each of some rows and two columns."""
+    columns, length = 2, 6
+    pick = np.random.default_rng(0)
+    sizes = [rows * length, columns * length] * 3
+    arrays = [np.zeros(rows * columns, np.float32)]
+    arrays += [pick.integers(-8, 8, size).astype(np.float32) for size in sizes]
+    out, *inputs = params(*arrays)
+    a = Axes()
+    i, j, k = a.upcast(rows), a.upcast(columns), a.reduce(length)
+    left = [load(p, i * length + k) for p in inputs[::2]]
+    right = [load(p, k * columns + j) for p in inputs[1::2]]
+    first, second, third = [x * y for x, y in zip(left, right, strict=True)]
+    value = (first + second + third).reduce(Ops.ADD, k)
+    if is_used_again:
+        value = value + (first + second).reduce(Ops.MAX, k)
+    return kernel(out.index(i * columns + j).store(value, i, j)), arrays
+
+
+def test_registers_take_in_one_product_after_the_other() -> None:
+    """No sum of products beside those of the tile, and all with one pair of factors first."""
+    ast, arrays = several_products(4)
+    uops = run(ast, *arrays)
+    _, *given = arrays
+    pairs = [
+        (x.reshape(4, 6), y.reshape(6, 2)) for x, y in zip(given[::2], given[1::2], strict=True)
+    ]
+    expected = sum(x @ y for x, y in pairs)
+    np.testing.assert_array_equal(arrays[0].reshape(4, 2), expected)
+    added = [u for u in uops if u.op is Ops.ADD and u.dtype is F32]
+    assert len(added) == 3 * 8 and all(u.src[1].op is Ops.MUL for u in added)
+    # the memory that the left factors come from
+    slots = [u.src[1].src[0].src[0].src[0].arg.slot for u in added]
+    assert slots == [1] * 8 + [3] * 8 + [5] * 8
+
+
+@pytest.mark.parametrize(("rows", "is_used_again"), [(3, False), (4, True)])
+def test_sums_of_products_that_stay_together(rows: int, is_used_again: bool) -> None:
+    """A few registers would wait for each product, and what is used again is computed once."""
+    ast, arrays = several_products(rows, is_used_again=is_used_again)
+    added = [u for u in run(ast, *arrays) if u.op is Ops.ADD and u.dtype is F32]
+    assert any(u.src[1].op is not Ops.MUL for u in added)
+    _, *given = arrays
+    products = [
+        x.reshape(rows, 6, 1) * y.reshape(1, 6, 2)
+        for x, y in zip(given[::2], given[1::2], strict=True)
+    ]
+    expected = sum(products).sum(1)
+    if is_used_again:
+        expected = expected + (products[0] + products[1]).max(1)
+    np.testing.assert_array_equal(arrays[0].reshape(rows, 2), expected)

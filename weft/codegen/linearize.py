@@ -9,6 +9,7 @@ is computed shortly before its use; a nested loop stands where the first of its 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
@@ -25,9 +26,13 @@ HEAD = (Ops.PARAM, Ops.VARIABLE, Ops.LOCAL, Ops.CONST)
 
 @dataclass(eq=False, slots=True)
 class Update:
-    """The step of a reduce inside its loop: the register takes in one more value."""
+    """The step of a reduce inside its loop: the register takes in one more value, or one of the
+    products whose sum that is."""
 
     reduce: UOp
+    value: UOp
+    number: int = 0  # of the product, the first is 0
+    is_last: bool = True
 
 
 Item: TypeAlias = UOp | Update | Loop
@@ -60,6 +65,9 @@ class _Linearizer:
         self.items: dict[Loop, dict[Item, int]] = {}  # what a block holds, with its position
         self.reduces: dict[Loop, list[UOp]] = {}  # by the outermost loop they open
         self.registers: dict[UOp, UOp] = {}
+        self.sums: dict[UOp, UOp] = {}  # of reduces that take in several products, after the last
+        self.terms = _sums_of_products(order)  # of each such reduce, and no other
+        self.inside = {node for reduce in self.terms for node in _taken_apart(reduce.src[0])[0]}
         self.numbers: set[tuple[int, ...]] = set()
         self.written: set[UOp] = set()
         self.done: dict[UOp, UOp] = {}  # what each node is in the linear program
@@ -71,7 +79,7 @@ class _Linearizer:
         for loop in self.nest.loops.values():
             self._add_item(loop, _parent(loop), _LAST)
         for node, position in self.position.items():
-            if node not in self.done and node.op not in _NOT_ITEMS:
+            if node not in self.done and node.op not in _NOT_ITEMS and node not in self.inside:
                 self._add_node(node, position)
         for axis, loop in self.nest.loops.items():
             # a loop stands where its first result does, which may be before its size
@@ -103,9 +111,7 @@ class _Linearizer:
             self._wait_for(node, node.src[:2])
             self._need_loops(node)
         elif node.op is Ops.REDUCE:
-            update = Update(node)
-            self._add_item(update, self.nest.innermost(node), position)
-            self._wait_for(update, node.src[:1])
+            update = self._add_updates(node, position)
             self._add_item(node, self.nest.loop_of(node), position)
             self._wait(node, update)
             self._need_loops(node)
@@ -118,6 +124,20 @@ class _Linearizer:
                 # what stands before the first loop, and axes, are in no block
                 if blocks.get(source, block) is not block:
                     self._wait(node, source)
+
+    def _add_updates(self, reduce: UOp, position: int) -> Update:
+        """The steps of a reduce, one after the other; the last of them."""
+        terms = self.terms.get(reduce, reduce.src[:1])
+        before: Update | None = None
+        for number, value in enumerate(terms):
+            update = Update(reduce, value, number, number == len(terms) - 1)
+            self._add_item(update, self.nest.innermost(reduce), position)
+            self._wait_for(update, (value,))
+            if before is not None:
+                self._wait(update, before)
+            before = update
+        assert before is not None
+        return before
 
     def _add_item(self, item: Item, block: Loop, position: int) -> None:
         self.block[item] = block
@@ -184,7 +204,7 @@ class _Linearizer:
                     if new is not None:
                         program.append(new)
                 elif isinstance(item, Update):
-                    program.extend(self._update(item.reduce))
+                    program.extend(self._update(item))
                 else:
                     program.extend(self._start(item))
                     open_blocks.append(item)
@@ -236,7 +256,7 @@ class _Linearizer:
         if isinstance(item, Loop):
             sources = _axis(item).src
         elif isinstance(item, Update):
-            sources = item.reduce.src[:1]
+            sources = (item.value,)
         elif item.op is Ops.REDUCE:
             # it waits for its loop, which was said when it was added
             sources = ()
@@ -263,12 +283,20 @@ class _Linearizer:
     def _end(self, axis: UOp) -> UOp:
         return UOp(Ops.END, dtypes.void, (self.done[axis],))
 
-    def _update(self, reduce: UOp) -> list[UOp]:
+    def _update(self, update: Update) -> list[UOp]:
+        reduce = update.reduce
         register = self.registers[reduce]
-        inside = self.done[_axis(self.nest.innermost(reduce))]
-        before = UOp(Ops.LOAD, reduce.dtype, (register, inside))
-        after = UOp(reduce.arg, reduce.dtype, (before, self.done[reduce.src[0]]))
-        return [before, after, UOp(Ops.ACC_SET, dtypes.void, (register, after))]
+        written = []
+        if update.number == 0:
+            inside = self.done[_axis(self.nest.innermost(reduce))]
+            self.sums[reduce] = UOp(Ops.LOAD, reduce.dtype, (register, inside))
+            written.append(self.sums[reduce])
+        after = UOp(reduce.arg, reduce.dtype, (self.sums[reduce], self.done[update.value]))
+        self.sums[reduce] = after
+        written.append(after)
+        if update.is_last:
+            written.append(UOp(Ops.ACC_SET, dtypes.void, (register, after)))
+        return written
 
     def _write(self, node: UOp) -> UOp | None:
         """What a node is in the program; None if that stands there already."""
@@ -299,6 +327,8 @@ _NOT_ITEMS = frozenset({Ops.SINK, Ops.RANGE})
 _LAST = 1 << 62
 # products from which on their order decides whether registers suffice
 _MANY = 4
+# sums that keep the machine busy while each of them waits for its last product
+_MANY_SUMS = 8
 
 
 def _order_products(items: Mapping[Item, float]) -> Mapping[Item, float]:
@@ -309,27 +339,71 @@ def _order_products(items: Mapping[Item, float]) -> Mapping[Item, float]:
     tile are what the optimiser counts with.
     """
     updates = [item for item in items if isinstance(item, Update)]
-    products = [update.reduce.src[0] for update in updates]
-    if len(updates) < _MANY or any([value.op is not Ops.MUL for value in products]):
+    if len(updates) < _MANY or any([update.value.op is not Ops.MUL for update in updates]):
         return items
-    pairs = [[_unspread(source) for source in value.src] for value in products]
-    values = [dict.fromkeys([pair[side] for pair in pairs]) for side in (0, 1)]
-    many = 0 if len(values[0]) > len(values[1]) else 1
-    rank = {value: i for i, value in enumerate(values[many])}
-    numbers = sorted(range(len(updates)), key=lambda i: (rank[pairs[i][many]], i))
+    order: list[Update] = []
+    for number in sorted({update.number for update in updates}):
+        order += _in_order([update for update in updates if update.number == number])
     start = min([items[update] for update in updates])
     places: dict[Item, float] = {}
-    for place, number in enumerate(numbers):
-        places[updates[number]] = start + place / len(updates)
+    for place, update in enumerate(order):
+        places[update] = start + place / len(updates)
     # what they are made of comes right before the first that needs it
     for item in sorted(items, key=lambda item: -items[item]):
         if isinstance(item, Loop):
             continue
         needed = places.get(item)
-        for source in item.reduce.src[:1] if isinstance(item, Update) else item.src:
+        for source in (item.value,) if isinstance(item, Update) else item.src:
             if needed is not None and source in items and places.get(source, _LAST) > needed:
                 places[source] = needed
     return {item: places.get(item, position) for item, position in items.items()}
+
+
+def _in_order(updates: list[Update]) -> list[Update]:
+    """By the factor of which there are more."""
+    pairs = [[_unspread(source) for source in update.value.src] for update in updates]
+    values = [dict.fromkeys([pair[side] for pair in pairs]) for side in (0, 1)]
+    many = 0 if len(values[0]) > len(values[1]) else 1
+    rank = {value: i for i, value in enumerate(values[many])}
+    numbers = sorted(range(len(updates)), key=lambda i: (rank[pairs[i][many]], i))
+    return [updates[i] for i in numbers]
+
+
+def _sums_of_products(order: Mapping[UOp, None]) -> dict[UOp, tuple[UOp, ...]]:
+    """Reduces that sum up the sum of several products, and these, for registers to take them in one
+    after the other: r + (a*b + c*d) -> (r + a*b) + c*d.
+
+    So a tile of them needs no registers for sums of products beside its own, and the factors of one
+    product are used up before those of the next are read. Each step waits for the one before, which
+    costs nothing if there are many sums.
+    """
+    found: dict[UOp, tuple[UOp, ...]] = {}
+    uses: dict[UOp, int] | None = None
+    for reduce in order:
+        if reduce.op is not Ops.REDUCE or reduce.arg is not Ops.ADD:
+            continue
+        if reduce.src[0].op is not Ops.ADD or not dtypes.is_float(reduce.dtype):
+            continue
+        if uses is None:
+            uses = Counter([source for node in order for source in node.src])
+        additions, terms = _taken_apart(reduce.src[0])
+        if all([term.op is Ops.MUL for term in terms]) and all([uses[u] == 1 for u in additions]):
+            found[reduce] = tuple(terms)
+    return found if len(found) >= _MANY_SUMS else {}
+
+
+def _taken_apart(value: UOp) -> tuple[list[UOp], list[UOp]]:
+    """The ADDs that a value is the result of, and what they add up, from left to right."""
+    additions, terms = [], []
+    pending = [value]
+    while pending:
+        node = pending.pop()
+        if node.op is Ops.ADD:
+            additions.append(node)
+            pending += reversed(node.src)
+        else:
+            terms.append(node)
+    return additions, terms
 
 
 def _unspread(value: UOp) -> UOp:
