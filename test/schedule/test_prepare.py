@@ -126,3 +126,29 @@ def test_a_tall_matrix_is_summed_in_parts(shape: tuple[int, ...], parts: int) ->
 @pytest.mark.parametrize(("shape", "axis"), [((4096, 512), 0), ((4096, 4096), 0), ((96, 65536), 1)])
 def test_short_and_wide_matrices_are_summed_at_once(shape: tuple[int, int], axis: int) -> None:
     assert len(kernels(Tensor(data(*shape)).realize().sum(axis))) == 1
+
+
+def test_what_does_not_move_along_an_axis_is_not_asked_about_it() -> None:
+    """The parameters of a channel, of what is padded: in no loop but its own, and no gather."""
+    x, scale, bias = (Tensor(data(*shape)).realize() for shape in ((6, 9, 9), (6, 1, 1), (6, 1, 1)))
+    padded = (x * scale + bias).relu().pad(((0, 0), (1, 1), (1, 1)))
+    (found,) = kernels(padded.contiguous())
+    loads = {u.src[0].src[0].arg.slot: u.src[0] for u in found.toposort() if u.op is Ops.LOAD}
+    guards = {slot: len(index.src) - 2 for slot, index in loads.items()}
+    assert guards == {1: 1, 2: 0, 3: 0}
+    expected = np.pad(
+        np.maximum(x.numpy() * scale.numpy() + bias.numpy(), 0), ((0, 0), (1, 1), (1, 1))
+    )
+    np.testing.assert_allclose(padded.numpy(), expected, rtol=1e-6)
+
+
+def test_a_guard_that_an_address_needs_stays() -> None:
+    """Elements in front of the memory and behind it; others that are found at run time."""
+    x, at = Tensor(data(5)).realize(), Tensor(np.array([4, 0, 2], np.int32)).realize()
+    moved = x.pad(((2, 3),))
+    np.testing.assert_array_equal(moved.numpy(), np.pad(x.numpy(), (2, 3)))
+    (found,) = kernels((x[at].reshape(3, 1).expand(3, 4).pad(((1, 1), (2, 0)))).contiguous())
+    assert masked_loads(found)
+    taken = x[at].reshape(3, 1).expand(3, 4).pad(((1, 1), (2, 0)))
+    expected = np.pad(np.repeat(x.numpy()[[4, 0, 2]][:, None], 4, 1), ((1, 1), (2, 0)))
+    np.testing.assert_array_equal(taken.numpy(), expected)

@@ -16,7 +16,7 @@ from typing import Any
 from weft.dtype import dtypes
 from weft.schedule.decide import Plan, Slot, cat_pieces, gather_indices, gather_source_index
 from weft.schedule.draft import Draft
-from weft.schedule.index import ZERO, Index
+from weft.schedule.index import ZERO, Index, needed_guard
 from weft.schedule.place import IN_ORDER, may_repeat, storage_of
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
@@ -168,7 +168,7 @@ class Builder:
             return self._load_state(node, index, valid)
         if self._is_stored(node):
             self.built.waits.setdefault(node, None)
-            return self.homes[node].index(self.views.flatten(index, node.shape), valid).load()
+            return self._load(self.homes[node], self.views.flatten(index, node.shape), valid)
         if op is Ops.PAD:
             _, guard = self.views.source(node, index)
             return values[0] if guard is None else guard.where(values[0], 0)
@@ -186,7 +186,10 @@ class Builder:
 
     def _load_state(self, node: UOp, index: Index, valid: UOp | None) -> UOp:
         self.built.reads.setdefault(node, None)
-        return storage_of(node).index(index[0], valid).load()
+        return self._load(storage_of(node), index[0], valid)
+
+    def _load(self, memory: UOp, index: UOp, valid: UOp | None) -> UOp:
+        return memory.index(index, needed_guard(index, valid, memory.arg.size)).load()
 
     def _choose_piece(self, node: UOp, index: Index, values: list[UOp]) -> UOp:
         """Which piece the element is in; what is in none of the earlier ones is in the last."""

@@ -15,6 +15,7 @@ from typing import Any
 from weft.dtype import dtypes
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
+from weft.uop.rules.shaped import clauses, conjunction
 
 Index = tuple[UOp, ...]
 ZERO = UOp.const(dtypes.weakint, 0)
@@ -149,6 +150,25 @@ def both(x: UOp | None, y: UOp | None) -> UOp | None:
     if x is None or y is None:
         return x if y is None else y
     return x if x is y else (x & y).simplify()
+
+
+def needed_guard(idx: UOp, guard: UOp | None, size: int) -> UOp | None:
+    """What of a guard a load of memory of this size needs, whose value only counts where all of the
+    guard holds.
+
+    r1 >= 1 & r2 < 9 around x[r2] -> r2 < 9: what depends on other axes than the address does would
+    keep the load inside their loops, and make a vector of one element a gather.
+    """
+    if guard is None or idx.vmin < 0 or not idx.vmax < size:
+        return guard
+    if any([u.op in (Ops.VARIABLE, Ops.LOAD) for u in idx.toposort()]):
+        # it is inside under its guard alone
+        return guard
+    parts = clauses(guard)
+    kept = [part for part in parts if part.ranges <= idx.ranges]
+    if len(kept) == len(parts):
+        return guard
+    return conjunction(*kept) if kept else None
 
 
 class Views:
