@@ -16,9 +16,12 @@ from weft.dtype import dtypes
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 from weft.uop.rules.shaped import clauses, conjunction
+from weft.uop.rules.validity import simplify_index_under
 
 Index = tuple[UOp, ...]
 ZERO = UOp.const(dtypes.weakint, 0)
+# what is inside of a memory under its whole guard alone
+_UNSURE = frozenset({Ops.VARIABLE, Ops.LOAD})
 
 
 def as_index(value: Any) -> UOp:
@@ -159,16 +162,19 @@ def needed_guard(idx: UOp, guard: UOp | None, size: int) -> UOp | None:
     r1 >= 1 & r2 < 9 around x[r2] -> r2 < 9: what depends on other axes than the address does would
     keep the load inside their loops, and make a vector of one element a gather.
     """
-    if guard is None or idx.vmin < 0 or not idx.vmax < size:
-        return guard
-    if any([u.op in (Ops.VARIABLE, Ops.LOAD) for u in idx.toposort()]):
-        # it is inside under its guard alone
-        return guard
+    if guard is None:
+        return None
     parts = clauses(guard)
     kept = [part for part in parts if part.ranges <= idx.ranges]
-    if len(kept) == len(parts):
+    if len(kept) == len(parts) or any([u.op in _UNSURE for u in idx.toposort()]):
         return guard
-    return conjunction(*kept) if kept else None
+    needed = conjunction(*kept) if kept else None
+    if idx.vmin < 0 or not idx.vmax < size:
+        inside = (idx >= 0) & (idx < size)
+        known = inside if needed is None else simplify_index_under(needed, inside)
+        if known.op is not Ops.CONST or not known.arg:
+            return guard
+    return needed
 
 
 class Views:

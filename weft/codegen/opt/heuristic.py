@@ -25,6 +25,7 @@ from weft.codegen.opt.opt import Opt, OptError, OptOps
 from weft.codegen.opt.outline import Outline
 from weft.codegen.opt.reduction import Plan, plan_reduction
 from weft.codegen.opt.share import can_share, thread_opts
+from weft.codegen.opt.spread import split_divided, spread_opts
 from weft.codegen.opt.stage import SCRATCH_BYTES
 from weft.codegen.opt.streams import sweep_opts
 from weft.codegen.opt.strides import Strides
@@ -86,7 +87,7 @@ def optimise(ast: UOp, target: Target) -> UOp:
     for part in parts:
         # each by itself: the time must not grow with the square of their number
         nest = ast.replace(src=tuple(part), arg=replace(ast.arg, applied=()))
-        outline = Outline(merge_axes(nest))
+        outline = Outline(merge_axes(split_divided(nest, target)))
         nest = apply_legal(outline, choice_opts(outline.order), target).kernel()
         if any([u.op in COSTLY_OPS for u in outline.order]):
             nest = keep_rows(nest, target)
@@ -156,7 +157,9 @@ def _optimise_nest(ast: UOp, target: Target, threads: bool) -> UOp:
     for nest in nests_of(list(ast.src), target.vector_bytes // 4):
         nest, tiles = _with_tiles(nest, target)
         work += nest.rounds * _total(tiles)
-        moved = sweep_opts(nest, tiles, target) or turn_opts(nest, target)
+        moved = (
+            sweep_opts(nest, tiles, target) or turn_opts(nest, target) or spread_opts(nest, target)
+        )
         opts += moved or tile_opts(nest, tiles, target)
     outline = apply_legal(Outline(ast), opts, target)
     if threads and work >= PARALLEL_WORK:
