@@ -184,8 +184,7 @@ def run_times(
         if len(chosen) == runs and (is_quiet or is_late):
             break
         before = cores.pace()
-        # the first finds the caches as the other work left them
-        spent = [timed(step, x, w) for _ in range(calls + 1)][1:]
+        spent = [timed(step, x, w) for _ in range(calls)]
         after = cores.pace()
         cores.best = min(cores.best, before, after)
         paces.append(max(before, after))

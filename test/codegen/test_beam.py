@@ -448,6 +448,45 @@ search_worker.main()
 """
 
 
+SCRIPTED = """
+from weft.engine import search_trial, search_worker
+
+answers = {answers}
+
+def duel(self, candidates):
+    first, others = answers.pop(0)
+    return [first] + [others] * (len(candidates) - 1)
+
+search_trial.Trial.duel = duel
+search_worker.main()
+"""
+
+
+@pytest.mark.parametrize(
+    "second, is_taken", [((2.0, 1.0), True), ((1.0, 0.99), False), ((1.0, 3.0), False)]
+)
+def test_what_was_found_has_to_win_twice(
+    second: tuple[float, float], is_taken: bool, misbehaving: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of many that are as fast as each other one always seems to be faster."""
+    answers = [(2.0, 1.0), second]
+    monkeypatch.setattr(search_process, "PROGRAM", SCRIPTED.format(answers=answers))
+    seen: list[search.Outcome] = []
+    search_kernel = search.search_kernel
+
+    def watched(space: Space, device: str) -> search.Outcome:
+        seen.append(search_kernel(space, device))
+        return seen[-1]
+
+    monkeypatch.setattr(search, "search_kernel", watched)
+    result, expected = matmul()
+    np.testing.assert_allclose(result.numpy(), expected, rtol=1e-4, atol=1e-4)
+    (outcome,) = seen
+    assert (outcome.best is not None) == is_taken
+    times = (outcome.heuristic_seconds, outcome.best_seconds)
+    assert times == (second if is_taken else (second[0], second[0]))
+
+
 # each with a number of rows of its own, for which nothing was found yet
 @pytest.mark.parametrize(
     "program, rows",

@@ -202,6 +202,22 @@ def test_a_forked_child_starts_anew(any_pool, count):
 
 
 @needs_native
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_child_finishes_what_was_begun_before_the_fork():
+    begins = llvm.load(llvm.LLVMCompiler().compile(BEGINS), "begins")
+    table, _args, out = make_table(begins, (1, 1000, 10))
+    address, threads = ctypes.addressof(table), llvm.usable_cores()
+    out[:] = -1
+    begun = pool.begin_table(address, threads)
+    child = os.fork()
+    pool.finish_table(address, 3, threads, begun)
+    if child == 0:
+        os._exit(0 if (out >= 0).all() else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert (out >= 0).all()
+
+
+@needs_native
 def test_fork_while_another_thread_runs_a_kernel(count, busy):
     out = np.zeros(1, dtype=np.int64)
     args = (ctypes.c_int64 * 2)(out.ctypes.data, 20_000_000)

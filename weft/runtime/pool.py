@@ -492,12 +492,12 @@ class NativePool:
         has to follow, gets what this returns. Until then the workers belong to this table."""
         if threads > self._ready:
             self._start(threads)
-        begun: int = self._begin_table(self._state, table, threads)
-        return begun
+        return self._state if self._begin_table(self._state, table, threads) else 0
 
     def finish_table(self, table: int, count: int, threads: int, begun: int) -> None:
         """Runs what is left of a table that was begun; returns when all of it is done."""
-        self._finish_table(self._state, table, count, threads, begun)
+        # not open any more in a process that was forked in between: it has none of the workers
+        self._finish_table(self._state, table, count, threads, begun == self._state)
 
     def prepare(self) -> None:
         """Makes the code of the workers, so that the first call need not wait for it."""

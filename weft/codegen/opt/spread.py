@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from weft.codegen.opt.actions import apply_opt
 from weft.codegen.opt.axes import closed_axes, size_of
-from weft.codegen.opt.opt import Opt, OptOps
+from weft.codegen.opt.opt import Opt, OptError, OptOps
 from weft.codegen.opt.strides import Strides
 from weft.codegen.opt.survey import Nest, extent
 from weft.codegen.opt.tile import lanes_of
@@ -37,7 +37,10 @@ def split_divided(ast: UOp, target: Target) -> UOp:
         if found is None:
             return ast
         axis, divisor = found
-        split = apply_opt(ast, Opt(OptOps.SPLIT, axis.arg.number, divisor), target)
+        try:
+            split = apply_opt(ast, Opt(OptOps.SPLIT, axis.arg.number, divisor), target)
+        except OptError:
+            return ast
         ast = graph_rewrite(split, sym, name="simplify split axes")
 
 
