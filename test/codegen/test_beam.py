@@ -463,7 +463,7 @@ search_worker.main()
 
 
 @pytest.mark.parametrize(
-    "second, is_taken", [((2.0, 1.0), True), ((1.0, 0.99), False), ((1.0, 3.0), False)]
+    "second, is_taken", [((3.0, 1.5), True), ((1.0, 1.1), False), ((1.0, 3.0), False)]
 )
 def test_what_was_found_has_to_win_twice(
     second: tuple[float, float], is_taken: bool, misbehaving: Any, monkeypatch: pytest.MonkeyPatch
