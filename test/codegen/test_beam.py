@@ -470,6 +470,7 @@ def test_what_was_found_has_to_win_twice(
 ) -> None:
     """Of many that are as fast as each other one always seems to be faster."""
     answers = [(2.0, 1.0), second]
+    monkeypatch.setattr(search, "LEAST_GAIN", 0.02)
     monkeypatch.setattr(search_process, "PROGRAM", SCRIPTED.format(answers=answers))
     seen: list[search.Outcome] = []
     search_kernel = search.search_kernel
