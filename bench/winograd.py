@@ -1,6 +1,6 @@
 """Winograd's convolution with its matrices as numbers, and as tensors on a device.
 
-usage: python -m bench.winograd [--runs N] [--graph | --times]
+usage: python -m bench.winograd [--runs N] [--seconds S] [--graph | --times]
 
 In: the four shapes of row M21. Out: two tables. One has the operations of the linear programs of a
 convolution's kernels and the time to make them, with the matrices as plain numbers (what weft does)
@@ -165,7 +165,11 @@ def graph_table() -> None:
 
 # ------------------------------------------------------------ the time
 def run_times(
-    form: Callable[[Tensor, Tensor], Tensor], shape: Sequence[int], runs: int, cores: Cores
+    form: Callable[[Tensor, Tensor], Tensor],
+    shape: Sequence[int],
+    runs: int,
+    most_seconds: float,
+    cores: Cores,
 ) -> str:
     """Mean and standard deviation of runs of a captured step."""
     x, w = tensors(shape, fill=True)
@@ -180,7 +184,7 @@ def run_times(
     started = time.perf_counter()
     while True:
         chosen, is_quiet = quietest(paces, runs, cores.best)
-        is_late = time.perf_counter() - started > MOST_SECONDS
+        is_late = time.perf_counter() - started > most_seconds
         if len(chosen) == runs and (is_quiet or is_late):
             break
         before = cores.pace()
@@ -200,7 +204,7 @@ def timed(step: Callable[..., Any], *arguments: Any) -> float:
     return time.perf_counter() - started
 
 
-def time_table(runs: int) -> None:
+def time_table(runs: int, most_seconds: float) -> None:
     """WINO 0 and 1, numbers and tensors."""
     cores = Cores()
     print("| batch, in, out, side, window | WINO=0 | WINO=1 | WINO=1, matrices as tensors |")
@@ -209,8 +213,8 @@ def time_table(runs: int) -> None:
         cells = []
         for wino in (0, 1):
             with Context(WINO=wino):
-                cells.append(run_times(plain, shape, runs, cores))
-        cells.append(run_times(materialised, shape, runs, cores))
+                cells.append(run_times(plain, shape, runs, most_seconds, cores))
+        cells.append(run_times(materialised, shape, runs, most_seconds, cores))
         print(f"| {', '.join(map(str, shape))} | {' | '.join(cells)} |", flush=True)
 
 
@@ -218,6 +222,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Both tables, or one."""
     parser = argparse.ArgumentParser(prog="python -m bench.winograd", description=__doc__)
     parser.add_argument("--runs", type=int, default=RUNS)
+    parser.add_argument("--seconds", type=float, default=MOST_SECONDS, help="to find quiet ones")
     parser.add_argument(
         "--graph", action="store_true", help="only operations and time to make them"
     )
@@ -226,7 +231,7 @@ def main(arguments: list[str] | None = None) -> None:
     if not asked.times:
         graph_table()
     if not asked.graph:
-        time_table(asked.runs)
+        time_table(asked.runs, asked.seconds)
 
 
 if __name__ == "__main__":
