@@ -57,7 +57,7 @@ def sweep_opts(nest: Nest, tiles: dict[Body, Tile], target: Target) -> list[Opt]
     most = target.l1 // (volume(rows) * main.closers[0].dtype.itemsize)
     cores = -(-target.cores // matrices) if target.has_threads else 1
     # what is near comes in time in shorter pieces, and more than a few sums are in each other's way
-    is_far = volume(rows) <= FEW_ROWS // 2 or _nbytes(stream) > target.l3
+    is_far = volume(rows) <= FEW_ROWS or _nbytes(stream) > target.l3
     piece = PAGE_BYTES // stream.dtype.itemsize if is_far else 0
     size = _sweep_size(extent(vector), most, piece, lanes, cores)
     if size < lanes:
@@ -81,10 +81,9 @@ def sweep_opts(nest: Nest, tiles: dict[Body, Tile], target: Target) -> list[Opt]
         opts.append(Opt(OptOps.SPLIT, number, size))
         number = (*number, 1)
     opts.append(Opt(OptOps.SWEEP, number, names or None))
-    # of many rows of outputs, each number that they are multiplied with serves two vectors
-    wide = (
-        2 * lanes if volume(rows) > FEW_ROWS and 2 * wanted < target.vector_registers - 4 else lanes
-    )
+    # of several rows of outputs, each number that they are multiplied with serves two vectors
+    serves_two = volume(rows) > FEW_ROWS // 2 and 2 * wanted < target.vector_registers - 4
+    wide = 2 * lanes if serves_two else lanes
     opts.append(Opt(OptOps.VECTOR, (*number, 3), gcd(wide, size)))
     opts += [Opt(OptOps.UPCAST, (*name, 3), 0) for name in names]
     if wanted > 1:
