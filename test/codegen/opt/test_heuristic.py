@@ -261,6 +261,19 @@ def test_short_rows_that_adjoin_are_no_jumps() -> None:
     assert Opt(OptOps.VECTOR, (1,), 16) in applied(column_sums(64, 15625, 17))
 
 
+@pytest.mark.parametrize("batch", [1, 4])
+def test_an_image_of_a_batch_is_read_once(batch: int) -> None:
+    """Its places outside, its channels inside: the weights stay near, the image does not."""
+    inner, outer, places = 256, 64, 3136
+    sizes = (batch * outer * places, batch * inner * places, outer * inner)
+    out, x, w = params(*[np.empty(size, np.float32) for size in sizes])
+    a = Axes()
+    b, o, p, k = a.loop(batch), a.loop(outer), a.loop(places), a.reduce(inner)
+    total = (load(x, (b * inner + k) * places + p) * load(w, o * inner + k)).reduce(Ops.ADD, k)
+    opts = applied(kernel(out.index((b * outer + o) * places + p).store(total, b, o, p)))
+    assert Opt(OptOps.SWAP, p.arg.number, o.arg.number) in opts
+
+
 def test_a_product_inside_of_staged_rows_has_a_tile() -> None:
     """Rows of scores as attention has them: the fill gets lanes and copies as an output would."""
     rows, columns, width = 16, 64, 8

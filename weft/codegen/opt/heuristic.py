@@ -291,24 +291,38 @@ def _heaviest(nest: Nest, tiles: dict[Body, Tile]) -> Body:
 
 
 def _plan_order(plan: Plan, nest: Nest, body: Body, choice: Choice, target: Target) -> None:
-    """The output axis whose loop should be outermost: what does not depend on it is read again."""
+    """The output axis whose loop should be outermost: what does not depend on it is read again.
+
+    Of a batch, the same question inside of a sample.
+    """
     loads = [item for item in body.items if item.node is not None and item.node.op is Ops.LOAD]
     axes = [axis for axis in body.around if any([axis not in item.ranges for item in loads])]
-    if len(axes) < 2:
-        return
-    traffic: dict[UOp, float] = {}
-    for axis in axes:
-        lanes = choice.lanes if axis is choice.vector else 1
-        rounds = extent(axis) / (choice.copies.get(axis, 1) * lanes)
-        traffic[axis] = 0.0
-        for item in loads:
-            size = volume(item.ranges) * item.dtype.itemsize
-            # what stays in the second cache costs little to read again
-            again = rounds if size > target.l2 // 2 else 1 + rounds / 16
-            traffic[axis] += size * (1 if axis in item.ranges else again)
-    outermost = min(axes, key=lambda axis: traffic[axis])
-    if outermost is not axes[0] and traffic[outermost] < 0.9 * traffic[axes[0]]:
-        plan.opts.append(Opt(OptOps.SWAP, outermost.arg.number, axes[0].arg.number))
+    around: set[UOp] = set()
+    while len(axes) >= 2:
+        traffic = {axis: _traffic(loads, axis, around, choice, target) for axis in axes}
+        outermost = min(axes, key=lambda axis: traffic[axis])
+        if outermost is not axes[0] and traffic[outermost] < 0.9 * traffic[axes[0]]:
+            plan.opts.append(Opt(OptOps.SWAP, outermost.arg.number, axes[0].arg.number))
+            return
+        if around or axes[0] is choice.vector or axes[0] in choice.copies:
+            return
+        around.add(axes[0])
+        axes = axes[1:]
+
+
+def _traffic(
+    loads: list[Item], axis: UOp, around: set[UOp], choice: Choice, target: Target
+) -> float:
+    """Bytes that are read, but for the axes around, if the loop of an axis is outermost."""
+    lanes = choice.lanes if axis is choice.vector else 1
+    rounds = extent(axis) / (choice.copies.get(axis, 1) * lanes)
+    total = 0.0
+    for item in loads:
+        size = volume(item.ranges - around) * item.dtype.itemsize
+        # what stays in the second cache costs little to read again
+        again = rounds if size > target.l2 // 2 else 1 + rounds / 16
+        total += size * (1 if axis in item.ranges else again)
+    return total
 
 
 def _has_reuse(body: Body) -> bool:
