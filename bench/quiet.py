@@ -5,8 +5,8 @@ Used where a deviation is of interest rather than a ratio.
 Invariant: it says nothing about the code that is timed, so choosing runs by it favours none.
 
 A virtual CPU is often one of two threads of a core. While the other one works, for someone else,
-instructions that could begin together wait for each other: everything takes up to twice as long,
-and no time counts as stolen. Chains of additions feel that; multiply-adds of whole vectors do not.
+instructions that could begin together wait for each other: everything takes longer, and no time
+counts as stolen. Chains of additions feel that; multiply-adds of whole vectors do not.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from weft.runtime.llvm import compile_own, load, usable_cores
 from weft.runtime.pool import pool
 
-# additions that can begin together, and rounds of them: some forty microseconds
+# additions that can begin together, and rounds of them: over before much else can happen
 CHAINS, ROUNDS = 8, 30_000
 # how much longer than at its best the work may take on quiet cores
 QUIET = 1.05

@@ -448,6 +448,19 @@ search_worker.main()
 """
 
 
+def watch_searches(monkeypatch: pytest.MonkeyPatch) -> list[search.Outcome]:
+    """What comes out of all searches from now on."""
+    seen: list[search.Outcome] = []
+    search_kernel = search.search_kernel
+
+    def watched(space: Space, device: str) -> search.Outcome:
+        seen.append(search_kernel(space, device))
+        return seen[-1]
+
+    monkeypatch.setattr(search, "search_kernel", watched)
+    return seen
+
+
 SCRIPTED = """
 from weft.engine import search_trial, search_worker
 
@@ -472,14 +485,7 @@ def test_what_was_found_has_to_win_twice(
     answers = [(2.0, 1.0), second]
     monkeypatch.setattr(search, "LEAST_GAIN", 0.02)
     monkeypatch.setattr(search_process, "PROGRAM", SCRIPTED.format(answers=answers))
-    seen: list[search.Outcome] = []
-    search_kernel = search.search_kernel
-
-    def watched(space: Space, device: str) -> search.Outcome:
-        seen.append(search_kernel(space, device))
-        return seen[-1]
-
-    monkeypatch.setattr(search, "search_kernel", watched)
+    seen = watch_searches(monkeypatch)
     result, expected = matmul()
     np.testing.assert_allclose(result.numpy(), expected, rtol=1e-4, atol=1e-4)
     (outcome,) = seen
@@ -491,8 +497,13 @@ def test_what_was_found_has_to_win_twice(
 # each with a number of rows of its own, for which nothing was found yet
 @pytest.mark.parametrize(
     "program, rows",
-    [(MISBEHAVING.format(change=RAISES), 37), (FAILS_TO_COMPARE, 38), ("raise SystemExit(1)", 39)],
-    ids=["all candidates fail", "none is compared", "no process"],
+    [
+        (MISBEHAVING.format(change=RAISES), 37),
+        (FAILS_TO_COMPARE, 38),
+        (SCRIPTED.format(answers=[(2.0, 1.0)]), 40),
+        ("raise SystemExit(1)", 39),
+    ],
+    ids=["all candidates fail", "none is compared", "none is compared again", "no process"],
 )
 def test_a_search_that_could_not_run_is_not_remembered(
     program: str, rows: int, misbehaving: Any, monkeypatch: pytest.MonkeyPatch
@@ -508,14 +519,7 @@ def test_a_search_that_could_not_run_is_not_remembered(
         search.clear_searches()
         forget()
         monkeypatch.setattr(search_process, "PROGRAM", sound)
-        seen: list[search.Outcome] = []
-        search_kernel = search.search_kernel
-
-        def watched(space: Space, device: str) -> search.Outcome:
-            seen.append(search_kernel(space, device))
-            return seen[-1]
-
-        monkeypatch.setattr(search, "search_kernel", watched)
+        seen = watch_searches(monkeypatch)
         np.testing.assert_allclose(Tensor(x).realize().sum(1).numpy(), x.sum(1), 1e-4, 1e-4)
         assert len(seen) == 1 and seen[0].finished and seen[0].tried > 1
         forget()

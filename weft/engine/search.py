@@ -274,18 +274,21 @@ class _Search:
             if times[place] > (1 - LEAST_GAIN) * times[0]:
                 break
             if self._is_right(finalists[place]):
-                self._confirm(finalists[place])
-                break
+                return self._confirm(finalists[place])
         return True
 
-    def _confirm(self, candidate: Candidate) -> None:
-        """Of many that are as fast as each other the luckiest comes first: it has to win again."""
+    def _confirm(self, candidate: Candidate) -> bool:
+        """Of many that are as fast as each other the luckiest comes first: it has to win again.
+
+        Whether it could be measured.
+        """
         times = self._duel([self.space.start, candidate])
         if times is None:
-            return
+            return False
         self.outcome.heuristic_seconds = self.outcome.best_seconds = times[0]
         if times[1] <= (1 - LEAST_GAIN) * times[0]:
             self.outcome.best, self.outcome.best_seconds = candidate, times[1]
+        return True
 
     def _duel(self, candidates: list[Candidate]) -> list[float] | None:
         """Seconds of each, measured in turns; None if they could not be."""

@@ -170,9 +170,10 @@ def needed_guard(idx: UOp, guard: UOp | None, size: int) -> UOp | None:
         return guard
     needed = conjunction(*kept) if kept else None
     if idx.vmin < 0 or not idx.vmax < size:
-        inside = (idx >= 0) & (idx < size)
-        known = inside if needed is None else simplify_index_under(needed, inside)
-        if known.op is not Ops.CONST or not known.arg:
+        if needed is None:
+            return guard
+        inside = simplify_index_under(needed, (idx >= 0) & (idx < size))
+        if inside.op is not Ops.CONST or not inside.arg:
             return guard
     return needed
 

@@ -295,29 +295,28 @@ def _plan_order(plan: Plan, nest: Nest, body: Body, choice: Choice, target: Targ
 
     Of a batch, the same question inside of a sample.
     """
-    loads = [item for item in body.items if item.node is not None and item.node.op is Ops.LOAD]
-    axes = [axis for axis in body.around if any([axis not in item.ranges for item in loads])]
-    around: set[UOp] = set()
-    while len(axes) >= 2:
-        traffic = {axis: _traffic(loads, axis, around, choice, target) for axis in axes}
-        outermost = min(axes, key=lambda axis: traffic[axis])
-        if outermost is not axes[0] and traffic[outermost] < 0.9 * traffic[axes[0]]:
-            plan.opts.append(Opt(OptOps.SWAP, outermost.arg.number, axes[0].arg.number))
+    axes = [axis for axis in body.around if any([axis not in item.ranges for item in body.loads])]
+    for around in (frozenset[UOp](), frozenset(axes[:1])):
+        inside = [axis for axis in axes if axis not in around]
+        if len(inside) < 2:
             return
-        if around or axes[0] is choice.vector or axes[0] in choice.copies:
+        traffic = {axis: _traffic(body, axis, around, choice, target) for axis in inside}
+        outermost = min(inside, key=lambda axis: traffic[axis])
+        if traffic[outermost] < 0.9 * traffic[inside[0]]:
+            plan.opts.append(Opt(OptOps.SWAP, outermost.arg.number, inside[0].arg.number))
             return
-        around.add(axes[0])
-        axes = axes[1:]
+        if axes[0] is choice.vector or axes[0] in choice.copies:
+            return
 
 
 def _traffic(
-    loads: list[Item], axis: UOp, around: set[UOp], choice: Choice, target: Target
+    body: Body, axis: UOp, around: frozenset[UOp], choice: Choice, target: Target
 ) -> float:
     """Bytes that are read, but for the axes around, if the loop of an axis is outermost."""
     lanes = choice.lanes if axis is choice.vector else 1
     rounds = extent(axis) / (choice.copies.get(axis, 1) * lanes)
     total = 0.0
-    for item in loads:
+    for item in body.loads:
         size = volume(item.ranges - around) * item.dtype.itemsize
         # what stays in the second cache costs little to read again
         again = rounds if size > target.l2 // 2 else 1 + rounds / 16

@@ -74,7 +74,7 @@ def spread_opts(nest: Nest, target: Target) -> list[Opt]:
         return []
     stores = nest.bodies[0]
     places = [item.steps or {} for item in stores.items if item.is_store()]
-    reads = [i for i in stores.items if i.node is not None and i.node.op is Ops.LOAD]
+    reads = stores.loads
     for copies in stores.own:
         size = copies.src[0]
         if size.op is not Ops.CONST or size.arg not in COPIES:

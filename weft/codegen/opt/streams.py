@@ -57,8 +57,8 @@ def sweep_opts(nest: Nest, tiles: dict[Body, Tile], target: Target) -> list[Opt]
     most = target.l1 // (volume(rows) * main.closers[0].dtype.itemsize)
     cores = -(-target.cores // matrices) if target.has_threads else 1
     # what is near comes in time in shorter pieces, and more than a few sums are in each other's way
-    is_far = volume(rows) <= FEW_ROWS or _nbytes(stream) > target.l3
-    piece = PAGE_BYTES // stream.dtype.itemsize if is_far else 0
+    wants_pages = volume(rows) <= FEW_ROWS or stream.nbytes > target.l3
+    piece = PAGE_BYTES // stream.dtype.itemsize if wants_pages else 0
     size = _sweep_size(extent(vector), most, piece, lanes, cores)
     if size < lanes:
         return []
@@ -102,14 +102,12 @@ def _side_by_side(rows: int) -> int:
 def _find_stream(main: Body, vector: UOp, target: Target) -> Item | None:
     """The one matrix of many rows, or row of such, if it is all that is read from far away."""
     streams: list[Item] = []
-    for item in main.items:
-        if item.steps is None or item.node is None or item.node.op is not Ops.LOAD:
-            continue
+    for item in main.loads:
         if item.masked:
             return None
         if vector in item.ranges:
             streams.append(item)
-        elif _nbytes(item) > target.l2 // 2:
+        elif item.nbytes > target.l2 // 2:
             return None
     if len(streams) != 1:
         return None
@@ -119,17 +117,13 @@ def _find_stream(main: Body, vector: UOp, target: Target) -> Item | None:
         return None
     if stream.steps.get(main.own[-1]) is None:
         return None
-    return stream if _nbytes(stream) > 2 * target.l2 else None
-
-
-def _nbytes(item: Item) -> int:
-    return volume(item.ranges) * item.dtype.itemsize
+    return stream if stream.nbytes > 2 * target.l2 else None
 
 
 def _has_long_rows(stream: Item, vector: UOp, last: UOp, target: Target) -> bool:
     """Whether a row, and what lies from one to the next, is long enough for a prefetcher."""
     step = stream.steps.get(last) if stream.steps is not None else None
-    least = PAGE_BYTES // 2 if _nbytes(stream) > target.l3 else PAGE_BYTES
+    least = PAGE_BYTES // 2 if stream.nbytes > target.l3 else PAGE_BYTES
     return step is not None and min(step, extent(vector)) * stream.dtype.itemsize >= least
 
 

@@ -62,6 +62,11 @@ class Item:
     def is_store(self) -> bool:
         return self.node is not None and self.node.op in (Ops.STORE, Ops.STAGE)
 
+    @property
+    def nbytes(self) -> int:
+        """Of all that it touches."""
+        return volume(self.ranges) * self.dtype.itemsize
+
 
 @dataclass(eq=False)
 class Body:
@@ -86,6 +91,11 @@ class Body:
     def axes(self) -> tuple[UOp, ...]:
         """Every axis that makes it run again."""
         return self.around + self.own if self.is_reduction else self.own
+
+    @property
+    def loads(self) -> list[Item]:
+        """What it reads from memory."""
+        return [item for item in self.items if item.node is not None and item.node.op is Ops.LOAD]
 
     def weight(self) -> float:
         return sum(item.weight for item in self.items)

@@ -201,7 +201,7 @@ class _Search:
         if body.fields or any([item.parts for item in body.items]):
             return False
         total, batch = 0, self._batch()
-        for item in _loads(body):
+        for item in body.loads:
             if lanes * item.dtype.itemsize != SPREADING_BYTES:
                 return False
             in_order = item.steps is not None and item.steps.get(body.own[-1]) == 1
@@ -216,7 +216,7 @@ class _Search:
     def _batch(self) -> UOp | None:
         """The outermost axis, if no tile is cut of it and some operand is the same all along it."""
         first = self.body.around[0]
-        is_shared = any([first not in item.ranges for item in _loads(self.body)])
+        is_shared = any([first not in item.ranges for item in self.body.loads])
         return first if is_shared and first not in self.axes else None
 
     def _lacks(self, item: Item) -> tuple[bool, ...]:
@@ -373,11 +373,6 @@ def _written_out(body: Body, plain: Choice) -> int:
     return vectors if copies > 1 else 1
 
 
-def _loads(body: Body) -> list[Item]:
-    """What a body reads from memory."""
-    return [item for item in body.items if item.node is not None and item.node.op is Ops.LOAD]
-
-
 def _streamed(body: Body, plain: Choice, target: Target) -> Item | None:
     """The operand whose rows are read again for each tile, if they come from far away every time.
 
@@ -385,9 +380,7 @@ def _streamed(body: Body, plain: Choice, target: Target) -> Item | None:
     as long as they are needed.
     """
     operands: list[tuple[int, Item]] = []
-    loads = [
-        item for item in _loads(body) if plain.vector in item.ranges and item.steps is not None
-    ]
+    loads = [item for item in body.loads if plain.vector in item.ranges and item.steps is not None]
     for item in loads:
         # axes of the outputs that all have are around everything
         axes = [a for a in item.ranges if a in body.own or any([a not in i.ranges for i in loads])]
