@@ -131,6 +131,19 @@ def test_elementwise_is_flat_and_shared() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("size", "steps", "lanes"), [(1 << 12, 1, 16), (1 << 20, 1, 8), (1 << 20, 2, 16)]
+)
+def test_what_little_is_done_to_far_memory_has_half_lines(
+    size: int, steps: int, lanes: int
+) -> None:
+    """Lanes that are apart in memory are gathered in any case."""
+    out, x = params(*[np.empty(n, np.float32) for n in (size, size * steps)])
+    i = Axes().loop(size)
+    ast = optimise(kernel(out.index(i).store(load(x, i * steps) + 1, i)), WIDE)
+    assert axes_of(ast, AxisType.VECTOR) == [lanes]
+
+
 def test_small_kernels_stay_on_one_core() -> None:
     out, x = params(np.empty(512, np.float32), np.empty(512, np.float32))
     i = Axes().loop(512)

@@ -23,7 +23,7 @@ from weft.codegen.opt.gpu import optimise_groups
 from weft.codegen.opt.operands import is_staged, slot_of, with_operands
 from weft.codegen.opt.opt import Opt, OptError, OptOps
 from weft.codegen.opt.outline import Outline
-from weft.codegen.opt.reduction import Plan, plan_reduction
+from weft.codegen.opt.reduction import LINE_BYTES, Plan, plan_reduction
 from weft.codegen.opt.share import can_share, thread_opts
 from weft.codegen.opt.spread import split_divided, spread_opts
 from weft.codegen.opt.stage import SCRATCH_BYTES
@@ -68,6 +68,8 @@ LEAST_ROW = 8
 COSTLY_OPS = frozenset(op for op, weight in WEIGHTS.items() if weight >= 8)
 # of a store body: the heavier, the fewer copies
 LIGHT, HEAVY = 24, 80
+# so little of it that memory decides how long it takes
+STREAMED = 12
 # vectors of a whole nest up to which copies would take longer to make than they save
 SHORT = 64
 
@@ -259,6 +261,7 @@ def tile_opts(nest: Nest, tiles: dict[Body, Tile], target: Target) -> list[Opt]:
         lanes = tiles[stores].choice.lanes
         along = copies.pop(vector, 1)
         if vector not in main.axes or not main.is_reduction:
+            lanes = _store_lanes(nest, vector, lanes, target)
             along = _store_copies(stores, vector, lanes)
         elif main.is_reduction and not _has_reuse(main):
             along = _stream_copies(main, vector, lanes, target)
@@ -341,6 +344,23 @@ def _add_lanes(plan: Plan, axis: UOp, lanes: int, copies: int, kind: OptOps) -> 
         plan.add(kind, number, copies * lanes)
         number = (*number, 1)
     plan.add(OptOps.VECTOR, number, lanes)
+
+
+def _store_lanes(nest: Nest, vector: UOp, lanes: int, target: Target) -> int:
+    """Half of them where little is done to what comes from behind the caches, or goes there: as in
+    a sum, memory is faster with two halves of a line than with a whole one."""
+    if nest.is_fill or any([vector in body.axes for body in nest.bodies[:-1]]):
+        return lanes
+    items = [item for item in nest.bodies[-1].items if vector in item.ranges]
+    placed = [(item, item.steps) for item in items if item.steps is not None]
+    if (
+        sum(item.weight for item in items) <= STREAMED
+        and any([item.nbytes > target.l2 for item, _ in placed])
+        and all([steps.get(vector) == 1 and vector not in item.masked for item, steps in placed])
+        and all([lanes * item.dtype.itemsize >= LINE_BYTES for item, _ in placed])
+    ):
+        return lanes // 2
+    return lanes
 
 
 def _store_copies(stores: Body, vector: UOp, lanes: int) -> int:
