@@ -6,22 +6,23 @@ In: the four shapes of row M21. Out: two tables. One has the operations of the l
 convolution's kernels and the time to make them, with the matrices as plain numbers (what weft does)
 and materialised for the shape and device, the axes of the transforms written out in both. The other
 has mean and standard deviation of 30 runs, plain and by Winograd, with both kinds of matrices; a
-run is as many calls as take 10 milliseconds together, or one, and its time is the median of theirs.
-Runs are repeated until 30 of them were on quiet cores (`bench/quiet.py`), or for 20 seconds: then
-the quietest count, and ~ says so.
+run is as many calls as take 5 milliseconds together, or three, its time the median of theirs.
+All forms take turns until each had 30 runs on quiet cores (`bench/quiet.py`), or for four minutes:
+then the quietest count, and ~ says so.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any
 
-from bench.quiet import Cores, quietest
+from bench.quiet import Cores, Pace, quietest
 from weft import Context, Device, Tensor, TinyJit
 from weft.codegen.opt.actions import apply_opt
 from weft.codegen.opt.axes import closed_axes
@@ -37,8 +38,10 @@ SHAPES = [(1, 3, 16, 32, 3), (8, 16, 32, 64, 3), (16, 32, 64, 128, 3), (8, 16, 3
 # linearised operations of tinygrad 0.14 for the first three
 PEER_OPERATIONS = {0: 1750, 1: 2436, 2: 3240}
 RUNS = 30
-# of making the programs; and seconds of calls that are one run, and of all runs
-REPEATS, RUN_SECONDS, MOST_SECONDS = 7, 0.01, 20.0
+# of making the programs
+REPEATS = 7
+# calls that are one run take so long, or are so many; runs that are one turn; and all of them
+RUN_SECONDS, LEAST_CALLS, TURN_SECONDS, MOST_SECONDS = 0.005, 3, 0.05, 240.0
 # of a transform; a tile of outputs is what is left of them by the window
 POINTS = 6
 
@@ -164,58 +167,73 @@ def graph_table() -> None:
 
 
 # ------------------------------------------------------------ the time
-def run_times(
-    form: Callable[[Tensor, Tensor], Tensor],
-    shape: Sequence[int],
-    runs: int,
-    most_seconds: float,
-    cores: Cores,
-) -> str:
-    """Mean and standard deviation of runs of a captured step."""
-    x, w = tensors(shape, fill=True)
-    step = TinyJit(lambda x, w: form(x, w).realize())
-    for _ in range(5):
-        step(x, w)
-    started = time.perf_counter()
-    step(x, w)
-    calls = max(1, round(RUN_SECONDS / (time.perf_counter() - started)))
-    paces: list[float] = []
-    times: list[float] = []
-    started = time.perf_counter()
-    while True:
-        chosen, is_quiet = quietest(paces, runs, cores.best)
-        is_late = time.perf_counter() - started > most_seconds
-        if len(chosen) == runs and (is_quiet or is_late):
-            break
-        before = cores.pace()
-        spent = [timed(step, x, w) for _ in range(calls)]
-        after = cores.pace()
-        cores.best = min(cores.best, before, after)
-        paces.append(max(before, after))
-        times.append(statistics.median(spent) * 1e3)
-    used = [times[i] for i in chosen]
-    mean, deviation = statistics.mean(used), statistics.pstdev(used)
-    return f"{mean:.3f} ms, {100 * deviation / mean:.1f} %{'' if is_quiet else ' ~'}"
+class Cell:
+    """The runs of one form of a convolution, captured, and how quiet the cores were in each."""
 
+    def __init__(
+        self, form: Callable[[Tensor, Tensor], Tensor], shape: Sequence[int], wino: int
+    ) -> None:
+        self.arguments = tensors(shape, fill=True)
+        self.step = TinyJit(lambda x, w: form(x, w).realize())
+        self.wino = wino
+        with Context(WINO=wino):
+            for _ in range(5):
+                self.step(*self.arguments)
+            self.calls = max(LEAST_CALLS, round(RUN_SECONDS / self._call()))
+        self.paces: list[tuple[Pace, Pace]] = []  # before and after a run
+        self.times: list[float] = []  # in milliseconds
 
-def timed(step: Callable[..., Any], *arguments: Any) -> float:
-    started = time.perf_counter()
-    step(*arguments)
-    return time.perf_counter() - started
+    def _call(self) -> float:
+        started = time.perf_counter()
+        self.step(*self.arguments)
+        return time.perf_counter() - started
+
+    def take_turn(self, cores: Cores) -> None:
+        """A few runs more, or one."""
+        started = time.perf_counter()
+        while True:
+            with Context(WINO=self.wino):
+                # what ran before left other things in the caches
+                self._call()
+                before = cores.pace()
+                spent = [self._call() for _ in range(self.calls)]
+                after = cores.pace()
+            self.paces.append((before, after))
+            self.times.append(statistics.median(spent) * 1e3)
+            if time.perf_counter() - started > TURN_SECONDS:
+                break
+
+    def quietest(self, runs: int, cores: Cores) -> tuple[list[float], bool]:
+        """The times of its quietest runs, and whether they are as many as wanted, all quiet."""
+        chosen, is_quiet = quietest([cores.noise(paces) for paces in self.paces], runs)
+        return [self.times[i] for i in chosen], is_quiet and len(chosen) == runs
+
+    def text(self, runs: int, cores: Cores) -> str:
+        """Mean and standard deviation of its quietest runs."""
+        times, is_quiet = self.quietest(runs, cores)
+        mean, deviation = statistics.mean(times), statistics.pstdev(times)
+        return f"{mean:.3f} ms, {100 * deviation / mean:.1f} %{'' if is_quiet else ' ~'}"
 
 
 def time_table(runs: int, most_seconds: float) -> None:
     """WINO 0 and 1, numbers and tensors."""
     cores = Cores()
+    forms = [(plain, 0), (plain, 1), (materialised, 1)]
+    rows = [[Cell(form, shape, wino) for form, wino in forms] for shape in SHAPES]
+    cells = [cell for row in rows for cell in row]
+    started = time.perf_counter()
+    for number in itertools.count(1):
+        for cell in cells:
+            if not cell.quietest(runs, cores)[1]:
+                cell.take_turn(cores)
+        is_late = time.perf_counter() - started > most_seconds
+        if number >= runs and (is_late or all([cell.quietest(runs, cores)[1] for cell in cells])):
+            break
     print("| batch, in, out, side, window | WINO=0 | WINO=1 | WINO=1, matrices as tensors |")
     print("| --- | --- | --- | --- |")
-    for shape in SHAPES:
-        cells = []
-        for wino in (0, 1):
-            with Context(WINO=wino):
-                cells.append(run_times(plain, shape, runs, most_seconds, cores))
-        cells.append(run_times(materialised, shape, runs, most_seconds, cores))
-        print(f"| {', '.join(map(str, shape))} | {' | '.join(cells)} |", flush=True)
+    for shape, row in zip(SHAPES, rows, strict=True):
+        texts = [cell.text(runs, cores) for cell in row]
+        print(f"| {', '.join(map(str, shape))} | {' | '.join(texts)} |", flush=True)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -189,14 +189,20 @@ def combine(matrix: Matrix, pieces: Sequence[Any], parts: Sequence[slice]) -> li
     return rows
 
 
-def _transformed(source: Any, axis: int, matrix: Matrix, step: int) -> Any:
-    """Tiles along an axis, `step` apart, times a matrix: (rows, ..., tiles, ...)."""
+def _transformed(source: Any, axis: int, matrix: Matrix, step: int, first: Sequence[int]) -> Any:
+    """Tiles along an axis, `step` apart, times a matrix: (rows, ..., tiles, ...).
+
+    Computed in the order of the `first` axes, then rows, then the others.
+    """
     width = len(matrix[0])
     reach = source.shape[axis] - width + 1
     steps = [step if i == axis else 1 for i in range(source.ndim)]
-    pieces = [source._slice(axis, i, i + reach)._stride(steps) for i in range(width)]
-    first, *others = combine(matrix, pieces, PARITY)
-    return first.stack(*others)
+    order = [*first, *[i for i in range(source.ndim) if i not in first]]
+    pieces = [source._slice(axis, i, i + reach)._stride(steps).permute(order) for i in range(width)]
+    one, *others = combine(matrix, pieces, PARITY)
+    found = one.stack(*others, dim=len(first))
+    order.insert(len(first), -1)
+    return found.permute([order.index(i) for i in range(-1, source.ndim)])
 
 
 def correlate(source: Any, weight: Any, groups: int, tiles: Sequence[int]) -> Any:
@@ -215,8 +221,11 @@ def correlate(source: Any, weight: Any, groups: int, tiles: Sequence[int]) -> An
     at = _points(tiles, kernel)
     for done, axis in enumerate(moved):
         weights = weights_at(at[axis], kernel[axis])
-        below = _transformed(below, 2 + axis + done, INPUTS[at[axis]], tiles[axis])
-        folded = _transformed(folded, 2 + axis + done, weights, 1)
+        place = 2 + axis + done
+        # images and tiles first: where it is stored, what a tile needs lies together
+        first = range(0) if axis == moved[-1] else range(done + 1, place + 1)
+        below = _transformed(below, place, INPUTS[at[axis]], tiles[axis], first)
+        folded = _transformed(folded, place, weights, 1, ())
     points = below.shape[: len(moved)]
     factors = folded.reshape((prod(points), groups, outer, 1, inner))
     windows = below.reshape((prod(points), groups, 1, inner, batch * prod(counts)))
