@@ -40,22 +40,20 @@ __kernel void softmax(__global float* data0, __global const float* data1) {
   }
   float val8 = acc2;
   float alu7 = -val8;
-  int alu8 = (int)(-(uint)as_int(12582912.0f));
   float acc3 = 0.0f;
   for (int ridx3 = 0; ridx3 < 4; ridx3++) {
     float val9 = data1[alu0 + (ridx3 * 128)];
-    float alu9 = val9 + alu7;
-    float alu10 = (129.0f < alu9) ? 129.0f : alu9;
-    float alu11 = (alu10 < -151.0f) ? -151.0f : alu10;
-    float alu12 = alu11 + 12582912.0f;
-    float alu13 = alu11 + (-(alu12 + -12582912.0f));
-    float alu14 = (((((alu13 * 0.0001535334f) + 0.0013398901f) * alu13) + 0.009618438f) * alu13) + 0.055503324f;
-    int alu15 = (int)((uint)as_int(alu12) + (uint)alu8);
-    int alu16 = alu15 >> 1;
-    float alu17 = ((((((alu14 * alu13) + 0.24022648f) * alu13) + 0.6931472f) * alu13) + 1.0f) * as_float((int)((uint)(alu16 + 127) << 23));
-    float alu18 = as_float((int)((uint)(int)((uint)(int)((uint)alu15 + (uint)(-alu16)) + (uint)127) << 23));
+    float alu8 = val9 + alu7;
+    float alu9 = (129.0f < alu8) ? 129.0f : alu8;
+    float alu10 = (alu9 < -151.0f) ? -151.0f : alu9;
+    bool alu11 = alu10 < -124.0f;
+    float alu12 = alu10 + 12583038.0f;
+    float alu13 = alu10 + (-(alu12 + -12583038.0f));
+    float alu14 = (((((alu13 * 0.0003070668f) + 0.0026797801f) * alu13) + 0.019236876f) * alu13) + 0.11100665f;
+    int alu15 = (int)((uint)as_int(alu12) << 23);
+    float alu16 = ((((((alu14 * alu13) + 0.48045295f) * alu13) + 1.3862944f) * alu13) + 2.0f) * as_float(alu11 ? (int)((uint)alu15 + (uint)536870912) : alu15);
     float val10 = acc3;
-    acc3 = val10 + (alu17 * alu18);
+    acc3 = val10 + (alu11 ? (alu16 * 5.421011e-20f) : alu16);
   }
   float val11 = acc3;
   buf2[lidx0] = val11;
@@ -77,18 +75,17 @@ __kernel void softmax(__global float* data0, __global const float* data1) {
   }
   float val17 = acc5;
   for (int ridx6 = 0; ridx6 < 4; ridx6++) {
-    int alu19 = alu0 + (ridx6 * 128);
-    float val18 = data1[alu19];
-    float alu20 = val18 + alu7;
-    float alu21 = (129.0f < alu20) ? 129.0f : alu20;
-    float alu22 = (alu21 < -151.0f) ? -151.0f : alu21;
-    float alu23 = alu22 + 12582912.0f;
-    float alu24 = alu22 + (-(alu23 + -12582912.0f));
-    float alu25 = (((((alu24 * 0.0001535334f) + 0.0013398901f) * alu24) + 0.009618438f) * alu24) + 0.055503324f;
-    int alu26 = (int)((uint)as_int(alu23) + (uint)alu8);
-    int alu27 = alu26 >> 1;
-    float alu28 = ((((((alu25 * alu24) + 0.24022648f) * alu24) + 0.6931472f) * alu24) + 1.0f) * as_float((int)((uint)(alu27 + 127) << 23));
-    float alu29 = as_float((int)((uint)(int)((uint)(int)((uint)alu26 + (uint)(-alu27)) + (uint)127) << 23));
-    data0[alu19] = (alu28 * alu29) / val17;
+    int alu17 = alu0 + (ridx6 * 128);
+    float val18 = data1[alu17];
+    float alu18 = val18 + alu7;
+    float alu19 = (129.0f < alu18) ? 129.0f : alu18;
+    float alu20 = (alu19 < -151.0f) ? -151.0f : alu19;
+    bool alu21 = alu20 < -124.0f;
+    float alu22 = alu20 + 12583038.0f;
+    float alu23 = alu20 + (-(alu22 + -12583038.0f));
+    float alu24 = (((((alu23 * 0.0003070668f) + 0.0026797801f) * alu23) + 0.019236876f) * alu23) + 0.11100665f;
+    int alu25 = (int)((uint)as_int(alu22) << 23);
+    float alu26 = ((((((alu24 * alu23) + 0.48045295f) * alu23) + 1.3862944f) * alu23) + 2.0f) * as_float(alu21 ? (int)((uint)alu25 + (uint)536870912) : alu25);
+    data0[alu17] = (alu21 ? (alu26 * 5.421011e-20f) : alu26) / val17;
   }
 }

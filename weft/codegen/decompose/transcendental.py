@@ -47,6 +47,9 @@ class _Exp2Table:
     rounder: float
 
 
+# exponents between what may be denormal and what it is computed as
+_FAR = 64
+
 _EXP2 = {
     # relative error 2**-28.9
     dtypes.float32: _Exp2Table(
@@ -106,24 +109,31 @@ def falling_exp2(x: UOp) -> UOp:
 
 
 def exp2_of_sum(x: UOp, rest: UOp | None) -> UOp:
-    """2**(x + rest), where rest is far smaller than x, or nothing."""
+    """2**(x + rest), where rest is far smaller than x, or nothing.
+
+    As 2**(1 + f) * 2**(n - 1): the largest results have n = 128 in float32, whose power of two is
+    none. Where the result may be denormal, 2**n is far too large first, so that it rounds once.
+    """
     dtype = x.dtype.scalar()
-    table, integer = _EXP2[dtype], INT_OF[dtype]
+    table, integer, mantissa = _EXP2[dtype], INT_OF[dtype], MANTISSA[dtype]
+    rounder = table.rounder + BIAS[dtype] - 1
     # comparisons with NaN are false, so NaN goes on; one after the other, each is one instruction
     clamped = (x.const_like(table.high) < x).where(table.high, x)
     clamped = (clamped < table.low).where(table.low, clamped)
-    shifted = exact(clamped + table.rounder)
-    whole = exact(shifted - table.rounder)
-    n = bits_as(shifted, integer) - bits_as(x.const_like(table.rounder), integer)
-    f = clamped - whole
+    shifted = exact(clamped + rounder)
+    f = clamped - exact(shifted - rounder)
+    terms = [2 * term for term in table.terms]
     if rest is None:
-        power = polynomial(f, (1.0, *table.terms))
+        power = polynomial(f, (2.0, *terms))
     else:
         f = f + rest
-        power = fused(f, polynomial(f, table.terms), 1.0)
-    # in two halves: 2**n itself may be out of range where the result is denormal
-    half = shift_right(n, 1)
-    return power * power_of_two(half, dtype) * power_of_two(n - half, dtype)
+        power = fused(f, polynomial(f, terms), 2.0)
+    # the bits of 2**(n - 1): all but the exponent fall off
+    scale = shift_left(bits_as(shifted, integer), mantissa)
+    is_small = clamped < 3.0 - BIAS[dtype]
+    scale = is_small.where(scale + (_FAR << mantissa), scale)
+    found = power * bits_as(scale, dtype)
+    return is_small.where(found * 2.0**-_FAR, found)
 
 
 # ---------------------------------------------------------------- LOG2
