@@ -255,7 +255,10 @@ class TinyJit:
 
     # ------------------------------------------------------------ calling
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        knobs = _knobs()
+        last = _last_knobs
+        if last is None or last[0] != ContextVar.turns or last[1] is not entered.get():
+            last = _ask_knobs()
+        knobs = last[2]
         if knobs.is_off or (record.listeners and record.active() is not None):
             return self.function(*args, **kwargs)
         with self._lock:
@@ -528,18 +531,14 @@ class _Knobs(NamedTuple):
     key: tuple[Any, ...]
 
 
-def _knobs() -> _Knobs:
-    """Asked at every call: answered from memory unless a knob was turned since."""
+def _ask_knobs() -> tuple[int, object, _Knobs]:
+    """The knobs now; a call looks here only if one was turned since the last time."""
     global _last_knobs
-    inside = entered.get()
-    last = _last_knobs
-    if last is not None and last[0] == ContextVar.turns and last[1] is inside:
-        return last[2]
     is_off = not JIT or active_checks() is not None
     key = (code_knobs(), *[knob.value for knob in _KNOBS])
     found = _Knobs(is_off, bool(JIT_CHECK), DEBUG >= 2 or JIT >= 2, key)
-    _last_knobs = (ContextVar.turns, inside, found)
-    return found
+    _last_knobs = last = (ContextVar.turns, entered.get(), found)
+    return last
 
 
 @contextmanager

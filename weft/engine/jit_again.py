@@ -78,14 +78,14 @@ class Again:
             if seen != structure:
                 return None
             found.append(held.buffer)
-        return found if self._has_names() else None
-
-    def _has_names(self) -> bool:
-        """Whether the names in the function mean the same as then."""
         roots = values_of(self._chains)
+        if self._values.are_those_of(roots) or self._mean_the_same(roots):
+            return found
+        return None
+
+    def _mean_the_same(self, roots: list[Any]) -> bool:
+        """Whether names that may mean something else do not: in containers that are looked into
+        anything may have changed."""
         values = self._values
-        if values.are_those_of(roots):
-            return True
-        # in containers that are looked into anything may have changed
         found = Values(self._chains, roots)
         return found.structure == values.structure and found.numbers == values.numbers

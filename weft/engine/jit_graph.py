@@ -297,12 +297,14 @@ class CapturedGraph:
         assert whole is not None
         if not launches.is_large:
             result = _instance(self.run.result, fresh, self._fresh_words, {})
+            launches.count()
             whole.replay()
             return result
         # The last replay left nothing in the caches of what a result is made of. Other cores can
         # begin with the kernels while this one waits for that.
         whole.begin()
         try:
+            launches.count()
             return _instance(self.run.result, fresh, self._fresh_words, {})
         finally:
             whole.finish()

@@ -335,12 +335,13 @@ class Launches:
                 self._launch_one(segment, used)
             else:
                 segment.replay()
-        self._count()
+        self.count()
         return fresh
 
     def prepare_whole(self, memory: Sequence[Buffer]) -> Fresh | None:
-        """All of `launch` but a replay of `whole`, given the memory of all arguments and without a
-        look at what has not changed since; None where that is not enough, which a `launch` mends.
+        """All of `launch` but a replay of `whole` and the counting, given the memory of all
+        arguments and without a look at what has not changed since; None where that is not enough,
+        which a `launch` mends.
         """
         if self.whole is None or len(self._arenas) != len(self.arena_sizes):
             return None
@@ -352,7 +353,6 @@ class Launches:
         for place in self._fresh:
             found = fresh[place.word] = place.spares.take()
             words[place.word] = found[1]._address
-        self._count()
         return fresh
 
     def launch_plain(self, memory: Sequence[Buffer]) -> Fresh:
@@ -401,7 +401,8 @@ class Launches:
         words = {self._value_words[s] for i in self._symbolic for s in self.sources[i].values()}
         self._symbolic_words = sorted(words)
 
-    def _count(self) -> None:
+    def count(self) -> None:
+        """What a replay is worth."""
         GlobalCounters.kernel_count += self._kernels
         ops, mem = self._costs
         if self._symbolic:
