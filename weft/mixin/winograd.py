@@ -196,9 +196,10 @@ def _transformed(source: Any, axis: int, matrix: Matrix, step: int, first: Seque
     """
     width = len(matrix[0])
     reach = source.shape[axis] - width + 1
-    steps = [step if i == axis else 1 for i in range(source.ndim)]
     order = [*first, *[i for i in range(source.ndim) if i not in first]]
-    pieces = [source._slice(axis, i, i + reach)._stride(steps).permute(order) for i in range(width)]
+    moved, place = source.permute(order), order.index(axis)
+    steps = [step if i == place else 1 for i in range(source.ndim)]
+    pieces = [moved._slice(place, i, i + reach)._stride(steps) for i in range(width)]
     one, *others = combine(matrix, pieces, PARITY)
     found = one.stack(*others, dim=len(first))
     order.insert(len(first), -1)
