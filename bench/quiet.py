@@ -28,8 +28,7 @@ CHAINS = 8
 ADDED_ROUNDS = 30_000
 # bytes that each core reads: more than fits into a cache of its own, less than what is shared
 READ_BYTES, VECTOR_BYTES = 4 << 20, 64
-# how much longer than at its best the work may take on quiet cores; beside somebody else's it takes
-# half as long again, or twice as long
+# how much longer than at its best the work may take on quiet cores
 QUIET = 1.06
 
 
@@ -72,7 +71,7 @@ def _adding() -> str:
         for i in range(CHAINS)
         for line in (f"  %m{i} = xor i64 %a{i}, {7 * i + 1}", f"  %b{i} = add i64 %m{i}, %i")
     ]
-    return _loop("adding", "i64", ADDED_ROUNDS, body).replace("zeroinitializer", "0")
+    return _loop("adding", "i64", ADDED_ROUNDS, body)
 
 
 def _reading() -> str:

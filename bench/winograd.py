@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import itertools
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -222,12 +221,12 @@ def time_table(runs: int, most_seconds: float) -> None:
     rows = [[Cell(form, shape, wino) for form, wino in forms] for shape in SHAPES]
     cells = [cell for row in rows for cell in row]
     started = time.perf_counter()
-    for number in itertools.count(1):
+    while not all([cell.quietest(runs, cores)[1] for cell in cells]):
         for cell in cells:
             if not cell.quietest(runs, cores)[1]:
                 cell.take_turn(cores)
         is_late = time.perf_counter() - started > most_seconds
-        if number >= runs and (is_late or all([cell.quietest(runs, cores)[1] for cell in cells])):
+        if is_late and all([len(cell.times) >= runs for cell in cells]):
             break
     print("| batch, in, out, side, window | WINO=0 | WINO=1 | WINO=1, matrices as tensors |")
     print("| --- | --- | --- | --- |")

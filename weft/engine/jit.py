@@ -534,10 +534,12 @@ class _Knobs(NamedTuple):
 def _ask_knobs() -> tuple[int, object, _Knobs]:
     """The knobs now; a call looks here only if one was turned since the last time."""
     global _last_knobs
+    # looked at first: a knob that another thread turns meanwhile is asked for again
+    turns, inside = ContextVar.turns, entered.get()
     is_off = not JIT or active_checks() is not None
     key = (code_knobs(), *[knob.value for knob in _KNOBS])
     found = _Knobs(is_off, bool(JIT_CHECK), DEBUG >= 2 or JIT >= 2, key)
-    _last_knobs = last = (ContextVar.turns, entered.get(), found)
+    _last_knobs = last = (turns, inside, found)
     return last
 
 

@@ -69,7 +69,7 @@ COSTLY_OPS = frozenset(op for op, weight in WEIGHTS.items() if weight >= 8)
 # of a store body: the heavier, the fewer copies
 LIGHT, HEAVY = 24, 80
 # so little of it that memory decides how long it takes
-STREAMED = 12
+LIGHTEST = 12
 # vectors of a whole nest up to which copies would take longer to make than they save
 SHORT = 64
 
@@ -354,7 +354,7 @@ def _store_lanes(nest: Nest, vector: UOp, lanes: int, target: Target) -> int:
     items = [item for item in nest.bodies[-1].items if vector in item.ranges]
     placed = [(item, item.steps) for item in items if item.steps is not None]
     if (
-        sum(item.weight for item in items) <= STREAMED
+        sum(item.weight for item in items) <= LIGHTEST
         and any([item.nbytes > target.l2 for item, _ in placed])
         and all([steps.get(vector) == 1 and vector not in item.masked for item, steps in placed])
         and all([lanes * item.dtype.itemsize >= LINE_BYTES for item, _ in placed])

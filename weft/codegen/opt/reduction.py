@@ -138,9 +138,7 @@ def _reads_far(body: Body, choice: Choice, target: Target) -> bool:
     """Whether what runs along the lanes comes from behind the second cache."""
     return any(
         [
-            choice.vector in item.ranges
-            and volume(item.ranges) * item.dtype.itemsize > target.l2
-            and item.steps is not None
+            choice.vector in item.ranges and item.nbytes > target.l2 and item.steps is not None
             for item in body.items
         ]
     )

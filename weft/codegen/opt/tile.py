@@ -323,7 +323,7 @@ class _Search:
                 # arithmetic takes longer than reading, or the rows push out what they share
                 return False
             # what is read once a launch was mostly pushed out since the last one
-            is_far = volume(item.ranges) * item.dtype.itemsize > target.l2 // 2
+            is_far = item.nbytes > target.l2 // 2
             # bytes take longer to widen than to read: long rows of them share the other operand
             is_short = item.dtype.itemsize > 1 or extent(own[0]) < LONG_ROW
             if is_far and is_short and self._adjoin(item, axis):
@@ -337,7 +337,7 @@ class _Search:
             for item in self.body.items
             if item.steps is not None and axis not in item.ranges and not item.is_store()
         ]
-        return sum([volume(item.ranges) * item.dtype.itemsize for item in again])
+        return sum([item.nbytes for item in again])
 
     def _adjoin(self, item: Item, axis: UOp) -> bool:
         """Whether what is read for a round of the axis ends where the next round begins."""
