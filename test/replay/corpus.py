@@ -67,6 +67,19 @@ def products() -> None:
     )
 
 
+def large() -> None:
+    """What is behind the caches is read in another order."""
+    x, matrix = data(1, 4096), data(512, 4096, seed=1)
+    compute(
+        x @ matrix.transpose(0, 1),
+        matrix @ data(4096, 3),
+        matrix.softmax(1),
+        matrix.sum(0),
+        matrix.reshape(2048, 1024) @ data(1024, 1),
+        data(256, 256) @ data(256, 256, seed=1),
+    )
+
+
 def convolutions() -> None:
     x = data(2, 3, 16, 16)
     compute(
@@ -124,7 +137,7 @@ def gradients() -> None:
 PROGRAMS: dict[str, Callable[[], None]] = {
     program.__name__: program
     for program in (
-        elementwise, integers, halves, reductions, movement, products, convolutions, networks,
-        attention, indexing, assignments, constants, run_time_sizes, gradients,
+        elementwise, integers, halves, reductions, movement, products, large, convolutions,
+        networks, attention, indexing, assignments, constants, run_time_sizes, gradients,
     )
 }  # fmt: skip

@@ -42,14 +42,52 @@ def test_rows_of_two_axes_that_adjoin_are_one_stream() -> None:
     assert not copies(applied((stored(768) * weights).sum(2).T), OptOps.UPCAST)
 
 
-def test_rows_that_push_out_what_they_share_are_several() -> None:
-    assert copies(applied(stored(1, 4096) @ stored(4096, 4096).T), OptOps.UPCAST) == [4]
+def streams(found: list[Opt]) -> list[Opt]:
+    """The actions that say how rows are read side by side."""
+    return [opt for opt in found if opt.op in (OptOps.SPLIT, OptOps.UPCAST)]
+
+
+def test_rows_that_push_out_what_they_share_are_several_streams() -> None:
+    """Four of them, each of which goes on into the next row, sixteen times."""
+    found = streams(applied(stored(1, 4096) @ stored(4096, 4096).T))
+    number = found[0].axis
+    assert isinstance(number, tuple)
+    assert found == [
+        Opt(OptOps.SPLIT, number, 64),
+        Opt(OptOps.SPLIT, (*number, 1), 16),
+        Opt(OptOps.UPCAST, (*number, 1, 0), 0),
+    ]
     assert copies(applied(stored(4, 2048) @ stored(8192, 2048).T), OptOps.UPCAST)
 
 
-def test_long_rows_of_bytes_are_several_streams() -> None:
-    weights = stored(8192, 4096, dtype=dtypes.int8).cast(dtypes.float32)
-    assert copies(applied(stored(1, 4096) @ weights.T), OptOps.UPCAST) == [4]
+def test_streams_leave_rounds_for_all_cores_and_overlap_little() -> None:
+    # as many as leave eight rounds for each of two cores, and an even number of them
+    assert copies(applied(stored(1, 4096) @ stored(200, 4096).T), OptOps.SPLIT) == [8, 2]
+    assert copies(applied(stored(1, 4096) @ stored(4100, 4096).T), OptOps.SPLIT) == [36, 9]
+    # too few rows to read any of them in a row
+    assert copies(applied(stored(1, 8192) @ stored(64, 8192).T), OptOps.UPCAST) == [4]
+
+
+def test_rows_in_the_caches_are_neighbours() -> None:
+    assert not copies(applied(stored(1, 4096) @ stored(24, 4096).T), OptOps.SPLIT)
+    # rows apart from each other in memory do not go on into the next one
+    rows = stored(4096, 2, 4096)[:, 0]
+    assert not copies(applied((rows * stored(4096)).sum(1)), OptOps.SPLIT)
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(1024, 128), (4096, 64)])
+def test_rows_of_bytes_are_several_streams(columns: int, rows: int) -> None:
+    weights = stored(8192, columns, dtype=dtypes.int8).cast(dtypes.float32)
+    found = applied(stored(1, columns) @ weights.T)
+    assert copies(found, OptOps.SPLIT) == [4 * rows, rows]
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1037, 4097), (331, 6000)])
+def test_streams_compute_what_rows_mean(rows: int, columns: int) -> None:
+    generator = np.random.default_rng(1)
+    w, x = [generator.standard_normal(s).astype(np.float32) for s in ((rows, columns), columns)]
+    found = (Tensor(w) @ Tensor(x)).numpy()
+    np.testing.assert_allclose(found, w.astype(np.float64) @ x, rtol=1e-4, atol=1e-3)
 
 
 def test_short_axes_of_a_block_are_written_out() -> None:

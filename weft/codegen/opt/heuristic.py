@@ -24,6 +24,7 @@ from weft.codegen.opt.operands import is_staged, slot_of, with_operands
 from weft.codegen.opt.opt import Opt, OptError, OptOps
 from weft.codegen.opt.outline import Outline
 from weft.codegen.opt.reduction import LINE_BYTES, Plan, plan_reduction
+from weft.codegen.opt.rows import rows_of_stream
 from weft.codegen.opt.share import can_share, thread_opts
 from weft.codegen.opt.spread import split_divided, spread_opts
 from weft.codegen.opt.stage import SCRATCH_BYTES
@@ -274,7 +275,7 @@ def tile_opts(nest: Nest, tiles: dict[Body, Tile], target: Target) -> list[Opt]:
         copies[vector] = along
     for axis in nest.outputs:
         if axis is not vector and copies.get(axis, 1) > 1:
-            plan.add(OptOps.UPCAST, axis.arg.number, copies[axis])
+            _add_copies(plan, main, tiles[main].choice, axis, copies[axis], target)
     if len(nest.bodies) == 1:
         if vector is None:
             _plan_turn(plan, stores, target)
@@ -344,6 +345,20 @@ def _add_lanes(plan: Plan, axis: UOp, lanes: int, copies: int, kind: OptOps) -> 
         plan.add(kind, number, copies * lanes)
         number = (*number, 1)
     plan.add(OptOps.VECTOR, number, lanes)
+
+
+def _add_copies(
+    plan: Plan, body: Body, choice: Choice, axis: UOp, copies: int, target: Target
+) -> None:
+    """Copies of an output axis: neighbours, or as far apart as each is a stream of its own."""
+    number = axis.arg.number
+    rows = rows_of_stream(body, choice.vector, axis, copies, target) if body.is_reduction else 1
+    if rows == 1:
+        plan.add(OptOps.UPCAST, number, copies)
+        return
+    plan.add(OptOps.SPLIT, number, copies * rows)
+    plan.add(OptOps.SPLIT, (*number, 1), rows)
+    plan.add(OptOps.UPCAST, (*number, 1, 0), 0)
 
 
 def _store_lanes(nest: Nest, vector: UOp, lanes: int, target: Target) -> int:

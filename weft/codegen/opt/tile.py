@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from weft.codegen.opt.rows import STREAMS, is_one_stream
 from weft.codegen.opt.stage import SCRATCH_BYTES
 from weft.codegen.opt.survey import (
     ALIASING_BYTES,
@@ -39,9 +40,6 @@ MOST_ROWS = 8
 MOST_SUMS = 16
 # instructions of a body from which on it is bound by them
 COMPUTED = 16
-STREAMS = 4
-# bytes of a row that are worth a stream of their own
-LONG_ROW = 4 << 10
 # uses of a panel of an operand that are worth packing it even if its rows are read in order
 PACKED_REUSE = 64
 # terms of a sum from which on its operands' panels are so large that they decide the tile
@@ -144,7 +142,10 @@ class _Search:
         if plain.vector is not None and plain.vector in body.own:
             self.most = STREAMS if self.axes[2] is None else STREAMS + 2
             self.most = max(1, min(self.most, MOST_SUMS // _written_out(body, plain)))
-        self.limits = [1 if self._is_one_stream(axis, target) else self.most for axis in self.axes]
+        self.limits = [
+            1 if is_one_stream(body, plain.vector, axis, target) else self.most
+            for axis in self.axes
+        ]
         if plain.vector in body.own:
             # of these copies the reduction's plan has its own idea
             self.limits[0] = self.room
@@ -306,45 +307,6 @@ class _Search:
         """Whether almost all of the work is on what the lanes hold: copies would share the rest."""
         shared = sum(cost for lacks, cost in self.costs.items() if lacks[0])
         return shared < LITTLE * sum(self.costs.values())
-
-    def _is_one_stream(self, axis: UOp | None, target: Target) -> bool:
-        """Whether rows that adjoin in memory are read from far away, each of them once.
-
-        Row after row they are one long stream, which is what memory feeds best.
-        """
-        own = self.body.own
-        if axis is None or self.plain.vector is None or own != (self.plain.vector,):
-            return False
-        for item in self.body.items:
-            if item.steps is None or axis not in item.ranges:
-                continue
-            row = extent(own[0]) * item.dtype.itemsize
-            if self.body.reuse(item) > STREAMS or self._shared(axis) + row > target.l1 * 3 // 4:
-                # arithmetic takes longer than reading, or the rows push out what they share
-                return False
-            # what is read once a launch was mostly pushed out since the last one
-            is_far = item.nbytes > target.l2 // 2
-            # bytes take longer to widen than to read: long rows of them share the other operand
-            is_short = item.dtype.itemsize > 1 or extent(own[0]) < LONG_ROW
-            if is_far and is_short and self._adjoin(item, axis):
-                return True
-        return False
-
-    def _shared(self, axis: UOp) -> int:
-        """Bytes that every round of the axis reads again."""
-        again = [
-            item
-            for item in self.body.items
-            if item.steps is not None and axis not in item.ranges and not item.is_store()
-        ]
-        return sum([item.nbytes for item in again])
-
-    def _adjoin(self, item: Item, axis: UOp) -> bool:
-        """Whether what is read for a round of the axis ends where the next round begins."""
-        steps = item.steps or {}
-        step = steps.get(axis) or 0
-        filled = [other for other in self.body.axes if 0 < (steps.get(other) or 0) < step]
-        return step == volume(filled)
 
     def _aliases(self, axis: UOp | None) -> bool:
         """Whether neighbours along the axis fall into the same lines of the first cache."""
