@@ -168,7 +168,7 @@ class TestKeys:
             kept.key_of(b"content", device.renderer, Compiler, knobs),
             kept.key_of(b"content", device.renderer, device.compiler, (*knobs, 1)),
         ]
-        monkeypatch.setattr(kept, "_own_code", lambda: "another version of weft")
+        monkeypatch.setattr(kept, "own_code", lambda: "another version of weft")
         keys.append(kept.key_of(b"content", device.renderer, device.compiler, knobs))
         assert len(set(keys)) == len(keys) and None not in keys
 
@@ -181,7 +181,7 @@ class TestKeys:
         for name in ("dtype.py", "engine/kept.py", "nn/linear.py"):
             (package / name).write_text("x = 1\n")
         monkeypatch.setattr(kept, "__file__", str(package / "engine" / "kept.py"))
-        fingerprint = kept._own_code.__wrapped__
+        fingerprint = kept.own_code.__wrapped__
         first = fingerprint()
         assert fingerprint() == first
         (package / "nn" / "linear.py").write_text("x = 22\n")

@@ -21,8 +21,9 @@ from weft.device import Buffer, Device
 from weft.dtype import DType, dtypes, value_of_bits
 from weft.engine import realize
 from weft.engine.check import Checks, Launch, where_text
+from weft.engine.prepared import Step
 from weft.engine.programs import clear_programs
-from weft.engine.schedule import Step, clear_schedules
+from weft.engine.schedule import clear_schedules
 from weft.errors import SpecError, WeftError
 from weft.knobs import Context
 from weft.renderer.python import PythonRenderer

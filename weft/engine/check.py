@@ -17,8 +17,8 @@ from typing import Any
 
 from weft.device import Buffer, Device
 from weft.dtype import FORMATS, DType, dtypes, value_of_bits
+from weft.engine.prepared import Step
 from weft.engine.programs import runner_for
-from weft.engine.schedule import Step
 from weft.engine.storage import buffer_of
 from weft.errors import IndexingError, SpecError, WeftError
 from weft.knobs import CHECK_NAN, CHECK_OOB, DEBUG, VALIDATE, Context

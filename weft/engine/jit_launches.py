@@ -23,7 +23,7 @@ from weft.engine import realize as engine
 from weft.engine.jit_notes import Role, Run
 from weft.engine.jit_templates import Label, Source
 from weft.engine.memory import ALIGNMENT, plan_memory
-from weft.engine.schedule import Memory, Step
+from weft.engine.prepared import Memory, Step
 from weft.engine.spare import Spares
 from weft.engine.storage import buffer_of
 from weft.helpers import GlobalCounters, round_up

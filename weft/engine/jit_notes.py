@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from weft.engine.jit_templates import Label, Source, Template
-from weft.engine.schedule import Prepared
+from weft.engine.prepared import Prepared
 from weft.engine.schedule import describe as describe_graph
 from weft.tensor import Tensor
 from weft.uop.node import UOp

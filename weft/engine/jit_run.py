@@ -36,7 +36,7 @@ from weft.engine.jit_objects import (
 )
 from weft.engine.jit_templates import Label, Source, Template, TemplateMaker
 from weft.engine.jit_tensors import StandIn, describe, free_of
-from weft.engine.schedule import Prepared, Request
+from weft.engine.prepared import Prepared, Request
 from weft.engine.storage import buffer_of, memory_of
 from weft.errors import JitError
 from weft.schedule.place import storage_of

@@ -47,7 +47,7 @@ def is_provisional() -> bool:
 
 
 @functools.cache
-def _own_code() -> str:
+def own_code() -> str:
     """A fingerprint of this installation: another version, or an edited file, is another key."""
     digest = hashlib.sha256()
     folders = [str(Path(__file__).parent.parent)]
@@ -64,15 +64,20 @@ def _own_code() -> str:
     return digest.hexdigest()
 
 
+def is_off(compiler: Any) -> bool:
+    """Whether nothing may be kept or looked up."""
+    if not CCACHE.value or DEBUG >= 4 or SPEC >= 1 or compiler.cachekey is None:
+        return True
+    # a kept program would leave nothing to search for
+    return bool(BEAM.value and IGNORE_BEAM_CACHE.value)
+
+
 def key_of(kernel_key: bytes, renderer: Any, compiler: Any, knobs: tuple[Any, ...]) -> str | None:
     """The key of a kernel on disk; None where nothing may be kept or looked up."""
-    if not CCACHE.value or DEBUG >= 4 or SPEC >= 1 or compiler.cachekey is None:
-        return None
-    if BEAM.value and IGNORE_BEAM_CACHE.value:
-        # a kept program would leave nothing to search for
+    if is_off(compiler):
         return None
     parts = (kernel_key.hex(), type(renderer).__name__, repr(renderer.target), compiler.cachekey)
-    return hashlib.sha256(repr((parts, knobs, _own_code())).encode()).hexdigest()
+    return hashlib.sha256(repr((parts, knobs, own_code())).encode()).hexdigest()
 
 
 def load(key: str | None) -> tuple[ProgramFacts, bytes] | None:

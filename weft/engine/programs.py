@@ -91,6 +91,15 @@ def make_runners(wanted: Iterable[tuple[UOp, str]]) -> None:
         _make(list(missing.values()))
 
 
+def kept_runner(content: bytes, device: str) -> Runner | None:
+    """The program of a kernel with this content: known, or kept on disk, but never made."""
+    key = (content, device, code_knobs())
+    with _lock:
+        if key not in _runners:
+            _load_kept(key, _kept_key(key))
+        return _runners.get(key)
+
+
 @dataclass
 class _Job:
     """A kernel without a program yet."""
@@ -109,31 +118,36 @@ def _make(jobs: list[_Job]) -> None:
     """Programs from disk where they are kept, the others compiled, those of a device together."""
     absent: dict[str, list[_Job]] = {}
     for job in jobs:
-        if not _load_kept(job):
+        job.kept_key = _kept_key(job.key)
+        if not _load_kept(job.key, job.kept_key):
             absent.setdefault(job.device, []).append(job)
     for device, left in absent.items():
         _compile(left, Device[device])
 
 
-def _load_kept(job: _Job) -> bool:
-    opened = Device[job.device]
-    job.kept_key = kept.key_of(job.key[0], opened.renderer, opened.compiler, job.key[2])
-    found = kept.load(job.kept_key)
+def _kept_key(key: tuple[Any, ...]) -> str | None:
+    """What a program is kept under on disk, if it is."""
+    content, device, knobs = key
+    opened = Device[device]
+    return kept.key_of(content, opened.renderer, opened.compiler, knobs)
+
+
+def _load_kept(key: tuple[Any, ...], kept_key: str | None) -> bool:
+    found = kept.load(kept_key)
     if found is None:
         return False
     try:
-        _load(job, *found)
+        _load(key, *found)
     except WeftError:
         # it was made where libraries were that this process lacks
         return False
     return True
 
 
-def _load(job: _Job, facts: ProgramFacts, library: bytes) -> None:
-    program = Device[job.device].load(facts, library)
-    _runners[job.key] = Runner(
-        facts.name, program, job.device, facts.variables, facts.ops, facts.mem
-    )
+def _load(key: tuple[Any, ...], facts: ProgramFacts, library: bytes) -> None:
+    device = str(key[1])
+    program = Device[device].load(facts, library)
+    _runners[key] = Runner(facts.name, program, device, facts.variables, facts.ops, facts.mem)
 
 
 def _compile(jobs: list[_Job], opened: BaseDevice) -> None:
@@ -147,7 +161,7 @@ def _compile(jobs: list[_Job], opened: BaseDevice) -> None:
     for job, library in zip(jobs, libraries, strict=True):
         assert job.facts is not None, "a job has facts once its source is made"
         kept.keep(job.kept_key, job.facts, library)
-        _load(job, job.facts, library)
+        _load(job.key, job.facts, library)
 
 
 def _weight(kernel: UOp) -> int:

@@ -14,14 +14,14 @@ from __future__ import annotations
 import re
 import threading
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from typing import Any
 
 from weft.device import Device
-from weft.dtype import DType
+from weft.engine import kept_schedules
 from weft.engine.conditions import Condition, conditions_of, narrow
 from weft.engine.memory import plan_memory
-from weft.engine.programs import Runner, clear_programs, code_knobs, too_many_programs
+from weft.engine.prepared import Memory, Prepared, Request, Step
+from weft.engine.programs import clear_programs, code_knobs, too_many_programs
 from weft.engine.report import say_schedule
 from weft.errors import ArgumentError
 from weft.gradient import Identity
@@ -44,59 +44,13 @@ from weft.uop.spec import tensor_spec, type_verify
 _CACHE_LIMIT = 4096
 
 
-@dataclass(frozen=True)
-class Memory:
-    """A storage of a prepared schedule that is not an input."""
-
-    size: int
-    dtype: DType
-    device: str
-    offset: int | None  # inside its device's arena; None: storage of its own
-    contents: bytes | None = None  # of a table of constants
-
-
-@dataclass
-class Step:
-    """One launch (or a transfer, if there is no kernel): arguments are (memory, first element,
-    elements)."""
-
-    arguments: tuple[tuple[int, int, int], ...]
-    device: str
-    kernel: UOp | None  # dropped once `runner` is made
-    is_transfer: bool
-    origin: tuple[str, int] | None
-    runner: Runner | None = None
-
-
-@dataclass
-class Prepared:
-    """Steps over memories: numbers below `inputs` are the caller's buffers, the others are in
-    `made`."""
-
-    inputs: int
-    made: list[Memory]
-    steps: list[Step]
-    results: list[int | None]
-    overwritten: list[int]  # inputs that are written
-    executed: list[int]  # which of the request's writes happen (what nobody reads is dropped)
-    arenas: dict[Any, int]
-    conditions: tuple[Condition, ...] = ()  # on the values of variables
-
-
-@dataclass
-class Request:
-    """Values in canonical form."""
-
-    key: tuple[Any, ...]
-    inputs: list[UOp] = field(default_factory=list)
-    values: dict[str, int] = field(default_factory=dict)  # by the names that kernels know
-    names: dict[str, str] = field(default_factory=dict)  # of those, what the graph calls them
-    variables: dict[UOp, UOp] = field(default_factory=dict)  # BIND -> the free variable
-    writes: list[UOp] = field(default_factory=list)  # the STOREs, in order
-
-
 _prepared: dict[tuple[Any, ...], Prepared] = {}
 _lock = threading.RLock()
+
+
+def _is_not_bound(node: UOp) -> bool:
+    """What is behind a bound variable is its value, which no schedule depends on."""
+    return node.op is not Ops.BIND
 
 
 def describe(sink: UOp, device: str) -> Request:
@@ -105,7 +59,7 @@ def describe(sink: UOp, device: str) -> Request:
     request = Request(())
     rows: list[tuple[Any, ...]] = []
     draws: dict[str, int] = {}
-    for node in sink.toposort(gate=lambda u: u.op is not Ops.BIND):
+    for node in sink.toposort(gate=_is_not_bound):
         numbers[node] = len(rows)
         if node.op is Ops.BUFFER:
             arg = node.arg
@@ -153,7 +107,7 @@ def _known_as(variable: VariableArg, draws: dict[str, int]) -> VariableArg:
 
 
 def prepare_schedule(sink: UOp, device: str) -> tuple[Prepared, Request, bool]:
-    """The schedule of `SINK(values)`, from the cache where its structure is known."""
+    """The schedule of `SINK(values)`, from a cache where its structure is known; whether it was."""
     if too_many_programs():
         clear_schedules()
         clear_programs()
@@ -167,23 +121,38 @@ def prepare_schedule(sink: UOp, device: str) -> tuple[Prepared, Request, bool]:
                 condition.check(request.values)
             return found, request, True
     with _lock:
-        canonical = _canonical(sink, request)
-        # asked before the scheduler sees it: what is outside its axis has no schedule
-        conditions = conditions_of(canonical) if request.values else ()
-        for condition in conditions:
-            condition.check(request.values)
-        canonical = narrow(canonical, conditions, request.values)
-        first = -len(request.inputs) - 1
-        with assuming_conditions(conditions):
-            schedule = make_schedule(canonical, first, device, buffer_limit, row_room)
-        prepared = _prepare(schedule, len(request.inputs))
-        prepared.conditions = conditions
+        kept_key = kept_schedules.key_of(request, device)
+        prepared = None
+        origins: list[tuple[str, int] | None] = []
+        if kept_key is not None:
+            origins = [node.origin for node in sink.toposort(gate=_is_not_bound)]
+            prepared = kept_schedules.load(kept_key, request, origins)
+        is_kept = prepared is not None
+        if prepared is None:
+            prepared = _schedule(sink, request, device)
+            kept_schedules.keep(kept_key, prepared, origins)
         if SCACHE.value:
             if len(_prepared) >= _CACHE_LIMIT:
                 for key in list(_prepared)[: _CACHE_LIMIT // 4]:
                     _prepared.pop(key, None)
             _prepared[request.key] = prepared
-    return prepared, request, False
+    return prepared, request, is_kept
+
+
+def _schedule(sink: UOp, request: Request, device: str) -> Prepared:
+    """A graph that no cache has."""
+    canonical = _canonical(sink, request)
+    # asked before the scheduler sees it: what is outside its axis has no schedule
+    conditions = conditions_of(canonical) if request.values else ()
+    for condition in conditions:
+        condition.check(request.values)
+    canonical = narrow(canonical, conditions, request.values)
+    first = -len(request.inputs) - 1
+    with assuming_conditions(conditions):
+        schedule = make_schedule(canonical, first, device, buffer_limit, row_room)
+    prepared = _prepare(schedule, len(request.inputs))
+    prepared.conditions = conditions
+    return prepared
 
 
 def assuming_conditions(conditions: tuple[Condition, ...]) -> AbstractContextManager[None]:
