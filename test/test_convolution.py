@@ -185,6 +185,16 @@ def test_pools_add_up_what_their_windows_share(name: str, case: str) -> None:
     torch.testing.assert_close(torch.as_tensor(gradient.numpy()), wanted)
 
 
+@pytest.mark.parametrize("case", [case for case in POOLS if case != "with a rest"])
+def test_pools_say_where_the_greatest_are(case: str) -> None:
+    x = np.random.default_rng(1).permutation(2 * 3 * 12 * 11).reshape(2, 3, 12, 11) / 64.0
+    found, places = Tensor(x).max_pool2d(**POOLS[case], return_indices=True)
+    options = {**POOLS[case], "return_indices": True}
+    expected, wanted = functional.max_pool2d(torch.tensor(x), **options)
+    torch.testing.assert_close(torch.as_tensor(found.numpy()), expected)
+    np.testing.assert_array_equal(places.numpy(), wanted.numpy())
+
+
 def test_a_pool_with_gaps() -> None:
     x = np.random.default_rng(0).permutation(2 * 12 * 11).reshape(1, 2, 12, 11) / 64.0
     tensor, peer = Tensor(x), torch.tensor(x, requires_grad=True)

@@ -196,6 +196,33 @@ def test_equality_of_overlapping_windows_is_not_stored() -> None:
     assert not any(memory.dtype is dtypes.bool for memory in buffers)
 
 
+def test_gradient_of_windows_that_adjoin_is_stored_in_order() -> None:
+    """Neither its kernels nor whoever reads it take places apart, and what all elements of a window
+    share is computed once."""
+    x = Tensor(data(8, 16, 20, 24)).realize()
+    pooled = x.max_pool2d()
+    gradient = (pooled * pooled).sum().gradient(x)[0]
+    sums = (gradient * x).sum((0, 2, 3)) + gradient.sum((0, 2, 3))
+    asts = [item.kernel for item in sums.schedule() if item.kernel is not None]
+    assert not any(u.op in (Ops.IDIV, Ops.MOD) for ast in asts for u in ast.toposort())
+    wide = data(8, 16, 20, 24).astype(np.float64)
+    windows = wide.reshape(8, 16, 10, 2, 12, 2)
+    top = windows.max((3, 5), keepdims=True)
+    exact = np.where(windows == top, 2 * top, 0).reshape(wide.shape)
+    expected = (exact * wide).sum((0, 2, 3)) + exact.sum((0, 2, 3))
+    np.testing.assert_allclose(sums.numpy(), expected, rtol=1e-5)
+    np.testing.assert_allclose(gradient.numpy(), exact, rtol=1e-6)
+
+
+def test_loops_that_would_tear_rows_apart() -> None:
+    """What inner sums need outermost leaves pieces of a row: then the sums are stored first."""
+    x = Tensor(data(64, 2560)).realize()
+    # of rows of two elements nothing is left, of rows of sixteen all is
+    pairs, rows = [x.reshape(64, 2, 1280 // n, n).contiguous().realize() for n in (2, 16)]
+    assert kernels(pairs / pairs.sum((1, 3), keepdim=True)) == 2
+    assert kernels(rows / rows.sum((1, 3), keepdim=True)) == 1
+
+
 def test_value_over_a_stored_reduction_is_computed_by_each_of_its_kernels() -> None:
     x = Tensor(data(64, 64)).realize()
     centred = x - x.mean(1, keepdim=True)

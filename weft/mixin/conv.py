@@ -108,6 +108,12 @@ def _windows_gradient(gradient: UOp, node: UOp, static: tuple[Any, ...]) -> tupl
     return (total._pad_space(ends).uop,)
 
 
+def _overlaps(kernel: Sequence[int], steps: Sequence[int], gaps: Sequence[int]) -> list[int]:
+    """How many windows an element is in, along each axis."""
+    sizes = zip(kernel, steps, gaps, strict=True)
+    return [ceildiv(width, step) if gap == 1 else width for width, step, gap in sizes]
+
+
 class ConvMixin(LinalgMixin):
     """Windows over space."""
 
@@ -358,16 +364,28 @@ class ConvMixin(LinalgMixin):
     def _pooled(self, kernel: Sequence[int], steps: Sequence[int], gaps: Sequence[int]) -> Self:
         """The windows over the last axes, whose gradient adds up what overlaps."""
         windows = self._windows(kernel, steps, gaps)
+        terms = _overlaps(kernel, steps, gaps)
         space = self.shape[-len(kernel) :]
-        terms = [
-            ceildiv(k, step) if gap == 1 else k
-            for k, step, gap in zip(kernel, steps, gaps, strict=True)
-        ]
         if prod(terms) == 1 or max(terms) > MOST_OVERLAPPING or not all(map(is_int, space)):
             # nothing overlaps, or so much that one expression would be too long
             return windows
         static = (type(self), tuple(kernel), tuple(steps), tuple(gaps))
         return windows._with_rule("windows", (self,), _windows_gradient, static)
+
+    def _pools(
+        self, kernel: Sequence[int], steps: Sequence[int], gaps: Sequence[int]
+    ) -> tuple[Self, tuple[int, ...]]:
+        """The same, and which of its axes count the elements of a window.
+
+        Where nothing overlaps, all axes stay in order, and so does what a gradient stores.
+        """
+        rank = len(kernel)
+        kept = self.ndim - rank
+        if prod(_overlaps(kernel, steps, gaps)) == 1:
+            return self._window_pairs(kernel, steps, gaps), tuple(
+                range(kept + 1, kept + 2 * rank, 2)
+            )
+        return self._pooled(kernel, steps, gaps), tuple(range(kept + rank, kept + 2 * rank))
 
     def _overlapped(self, place: int, inside: int, step: int, gap: int) -> Self:
         """Windows at `place` with elements `inside` added up where they overlap.
@@ -440,11 +458,10 @@ class ConvMixin(LinalgMixin):
             kernel_size, stride, dilation, padding, ceil_mode
         )
         rank = len(kernel)
-        axes = tuple(range(-rank, 0))
         ends = [(a, b + c) for a, b, c in zip(before, after, more, strict=True)]
-        windows = self._pad_space(ends)._pooled(kernel, steps, gaps)
+        windows, inside = self._pad_space(ends)._pools(kernel, steps, gaps)
         if not any(more) and (count_include_pad or not any(before + after)):
-            return windows.mean(axes)
+            return windows.mean(inside)
         # windows over the edge: what counts is 1, what does not is 0
         ones = self._constant(1).expand(self.shape[-rank:])
         if count_include_pad:
@@ -452,8 +469,8 @@ class ConvMixin(LinalgMixin):
             ones = ones._pad_space([(0, c) for c in more])
         else:
             ones = ones._pad_space(ends)
-        counts = ones._windows(kernel, steps, gaps).sum(axes)
-        return windows.sum(axes) / counts
+        counts = ones._windows(kernel, steps, gaps).sum(tuple(range(-rank, 0)))
+        return windows.sum(inside) / counts
 
     def max_pool2d(
         self,
@@ -475,18 +492,21 @@ class ConvMixin(LinalgMixin):
         rank = len(kernel)
         ends = [(a, b + c) for a, b, c in zip(before, after, more, strict=True)]
         lowest = self.dtype.min
-        windows = self._pad_lowest(ends, lowest)._pooled(kernel, steps, gaps)
-        greatest = windows.max(tuple(range(-rank, 0)))
+        windows, inside = self._pad_lowest(ends, lowest)._pools(kernel, steps, gaps)
+        greatest = windows.max(inside)
         if not return_indices:
             return greatest
         space = self.shape[-rank:]
         places = self._iota(prod(space)).reshape(space)
         # the first place that holds the greatest: the one with the most places after it
         left = prod(space) - places
-        left = left._pad_space(ends)._windows(kernel, steps, gaps)
-        top = greatest.reshape((*greatest.shape, *[1] * rank))
+        left, _ = left._pad_space(ends)._pools(kernel, steps, gaps)
+        top = greatest.reshape([1 if i in inside else n for i, n in enumerate(windows.shape)])
         hits = windows.eq(top) | windows.isnan()
-        return greatest, prod(space) - hits.where(left, 0).max(tuple(range(-rank, 0)))
+        # places have axes of space alone
+        fewer = self.ndim - rank
+        left = left.reshape((*[1] * fewer, *left.shape))
+        return greatest, prod(space) - hits.where(left, 0).max(inside)
 
     def _pad_lowest(self, pairs: Sequence[tuple[int, int]], lowest: Any) -> Self:
         """Padding that no maximum takes, in this dtype."""

@@ -175,12 +175,20 @@ class PaddingMixin(MovementMixin):
         """
         rank = len(size)
         kept = self.ndim - rank
+        positions = [kept + 2 * i for i in range(rank)]
+        inside = [kept + 2 * i + 1 for i in range(rank)]
+        pairs = self._window_pairs(size, stride, dilation)
+        return pairs.permute([*range(kept), *positions, *inside])
+
+    def _window_pairs(
+        self, size: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+    ) -> Self:
+        """The same with every axis where it was: (..., position, inside, position, inside)."""
+        kept = self.ndim - len(size)
         result = self
         for i, (width, step, gap) in enumerate(zip(size, stride, dilation, strict=True)):
             result = result._windows_of_axis(kept + 2 * i, width, step, gap)
-        positions = [kept + 2 * i for i in range(rank)]
-        inside = [kept + 2 * i + 1 for i in range(rank)]
-        return result.permute([*range(kept), *positions, *inside])
+        return result
 
     def _windows_of_axis(self, axis: int, width: int, step: int, gap: int) -> Self:
         """One axis of n elements as (positions, width)."""

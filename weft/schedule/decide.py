@@ -45,6 +45,8 @@ OP_BUDGET = 1000
 BUFFER_BUDGET = 64
 # below this many elements a launch costs more than the lost parallelism
 SMALL_REDUCTION = 1 << 15
+# elements that are written in a row, at least: the lanes of a vector
+LEAST_ROW = 8
 # rows that must remain for a row-wise reduction to be fused
 PARALLEL_ROWS = 16
 # elementwise work (in units of one addition) that may be repeated for a second use in the same
@@ -390,6 +392,8 @@ class Decider:
         points = self.survey.elements[node.src[0]]
         if points <= SMALL_REDUCTION or depends == outer:
             return True
+        if _tears_rows(draft.ranges, depends):
+            return False
         return volume(depends & outer) >= PARALLEL_ROWS
 
     def _evaluations(self, node: UOp, demand: Demand) -> int:
@@ -434,6 +438,16 @@ class Decider:
         own = elements * node.dtype.itemsize
         stored_traffic = reads + own + own * len(drafts)
         return cost <= REPEAT_OTHER_KERNEL and reads * len(drafts) <= stored_traffic
+
+
+def _tears_rows(ranges: tuple[UOp, ...], first: frozenset[UOp]) -> bool:
+    """Whether loops with these axes outermost would leave no row to be written in one go.
+
+    y[i, r, j, s] with sums of (i, j): what is left inside are r and s, of which s is short.
+    """
+    last = max((place for place, axis in enumerate(ranges) if axis in first), default=-1)
+    is_in_order = all([axis in first for axis in ranges[: last + 1]])
+    return not is_in_order and volume(ranges[last + 1 :]) < LEAST_ROW
 
 
 def _has_steps(position: UOp) -> bool:
