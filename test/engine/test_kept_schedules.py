@@ -21,6 +21,7 @@ from weft.engine import kept, kept_schedules, schedule
 from weft.engine.prepared import Request
 from weft.engine.programs import clear_programs
 from weft.engine.schedule import clear_schedules, describe
+from weft.errors import IndexingError
 from weft.helpers import diskcache_get, diskcache_put
 from weft.knobs import Context
 from weft.uop.node import UOp
@@ -226,19 +227,44 @@ def test_small_graphs_are_scheduled(cache: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_conditions_are_asked_every_time(cache: Path, scheduled: list[UOp]) -> None:
-    """A schedule that has some is not kept."""
     data = Tensor(numbers(64)).realize()
+
+    def four(first: int) -> Any:
+        start = Variable("start", 0, 63).bind(first)
+        return (data[start : start + 4] + 1).numpy()
+
+    np.testing.assert_allclose(four(10), numbers(64)[10:14] + 1)
+    assert scheduled
+    scheduled.clear()
     for _ in range(2):
-        scheduled.clear()
         forget()
-        start = Variable("start", 0, 63).bind(10)
-        expected = numbers(64)[10:14] + 1
-        np.testing.assert_allclose((data[start : start + 4] + 1).numpy(), expected)
-        assert scheduled
+        with pytest.raises(IndexingError, match=r"from 62 to 66 of an axis of 64.*start = 62"):
+            four(62)
+        np.testing.assert_allclose(four(60), numbers(64)[60:] + 1)
+    assert scheduled == []
+
+
+@pytest.mark.parametrize(
+    "part", [{"graph": "0: PARAM float32 ()"}, {"graph": "0: CONST"}, {"text": "x"}, "x", 1.5, None]
+)
+def test_a_condition_on_something_else_is_no_entry(cache: Path, part: Any) -> None:
+    data = Tensor(numbers(64)).realize()
+    start = Variable("start", 0, 63).bind(10)
+    key, head, request = entry_in(lambda: data[start : start + 4] + 1)
+    assert kept_schedules.load(key, request, [None] * len(request.key)) is not None
+    (condition,) = head["conditions"]
+    for i in range(3):
+        bad = changed(head, ("conditions", 0, i), part)
+        diskcache_put("schedules", key, json.dumps(bad).encode() + b"\n")
+        assert kept_schedules.load(key, request, [None] * len(request.key)) is None
+    other = {"graph": condition[0]["graph"].replace("start", "other")}
+    bad = changed(head, ("conditions", 0, 0), other)
+    diskcache_put("schedules", key, json.dumps(bad).encode() + b"\n")
+    assert kept_schedules.load(key, request, [None] * len(request.key)) is None
 
 
 # ------------------------------------------------------------ damage
-def entry_in(cache: Path, program: Callable[[], Tensor]) -> tuple[str, dict[str, Any], Request]:
+def entry_in(program: Callable[[], Tensor]) -> tuple[str, dict[str, Any], Request]:
     """The one entry that a program keeps: its key, what stands in it, and who asks for it."""
     asked: list[tuple[str, Request]] = []
     with pytest.MonkeyPatch.context() as patch:
@@ -293,7 +319,7 @@ def test_what_is_not_an_entry_is_scheduled(cache: Path, scheduled: list[UOp]) ->
     first = matrices().numpy()
     forget()
     x = Tensor(numbers(6, 6)).realize()
-    key, head, request = entry_in(cache, lambda: matrices(x))
+    key, head, request = entry_in(lambda: matrices(x))
     bad: list[Any] = [b"", b"{}", b"[]", b"null", b"{", b"\xff", [1], {"inputs": 1}]
     for path in numbers_in(head):
         bad += [changed(head, path, value) for value in (-1, 1 << 40, 1.5, True, "x", [], None)]

@@ -87,7 +87,7 @@ def load(key: str | None) -> tuple[ProgramFacts, bytes] | None:
         return None
     head, _, library = entry.partition(b"\n")
     try:
-        found = {name: _decode(value) for name, value in json.loads(head).items()}
+        found = {name: decode(value) for name, value in json.loads(head).items()}
         return ProgramFacts(**found), library
     except (ValueError, TypeError, AttributeError, KeyError, WeftError):
         # whole, but not of our making
@@ -97,18 +97,19 @@ def load(key: str | None) -> tuple[ProgramFacts, bytes] | None:
 def keep(key: str | None, facts: ProgramFacts, library: bytes) -> None:
     """Keep a compiled kernel."""
     if key is not None:
-        head = {field.name: _encode(getattr(facts, field.name)) for field in fields(facts)}
+        head = {field.name: encode(getattr(facts, field.name)) for field in fields(facts)}
         diskcache_put(_TABLE, key, json.dumps(head).encode() + b"\n" + library)
 
 
-def _encode(value: Any) -> Any:
+def encode(value: Any) -> Any:
     """A fact as JSON; an expression of the variables is the text of its graph."""
     if isinstance(value, tuple):
-        return [_encode(part) for part in value]
+        return [encode(part) for part in value]
     return {"graph": graph_rows(value)} if isinstance(value, UOp) else value
 
 
-def _decode(value: Any) -> Any:
+def decode(value: Any) -> Any:
+    """What `encode` made JSON of."""
     if isinstance(value, list):
-        return tuple([_decode(part) for part in value])
+        return tuple([decode(part) for part in value])
     return parse_rows(value["graph"]) if isinstance(value, dict) else value

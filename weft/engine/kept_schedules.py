@@ -21,6 +21,7 @@ from typing import Any
 from weft.device import Device
 from weft.dtype import ConstFloat, DType, to_dtype
 from weft.engine import kept
+from weft.engine.conditions import Condition
 from weft.engine.host import is_storage
 from weft.engine.prepared import Memory, Prepared, Request, Step
 from weft.engine.programs import kept_runner
@@ -28,7 +29,8 @@ from weft.errors import DataError, WeftError
 from weft.helpers import diskcache_get, diskcache_put
 from weft.knobs import CHECK_NAN, DEBUG, SCACHE, VALIDATE
 from weft.uop.args import ReduceArg, VariableArg
-from weft.uop.opset import Ops
+from weft.uop.node import UOp
+from weft.uop.opset import GroupOp, Ops
 
 _TABLE = "schedules"
 # nodes of a graph below which it is scheduled as fast as an entry is read
@@ -92,12 +94,13 @@ def _targets(devices: set[Any]) -> list[tuple[str, ...]] | None:
 # ------------------------------------------------------------ writing
 def keep(key: str | None, prepared: Prepared, origins: Sequence[Origin]) -> None:
     """Keep a schedule whose kernels are there still. `origins`: the lines of the graph's nodes."""
-    if key is None or prepared.conditions:
+    if key is None:
         return
     devices = [step.device for step in prepared.steps] + [m.device for m in prepared.made]
     if not all([isinstance(device, str) for device in (*devices, *prepared.arenas)]):
         return
-    places = {origin: i for i, origin in reversed(list(enumerate(origins)))}
+    places: dict[Origin, int | None] = {origin: i for i, origin in enumerate(origins)}
+    places[None] = None
     contents = [memory.contents or b"" for memory in prepared.made]
     head = {
         "inputs": prepared.inputs,
@@ -110,7 +113,7 @@ def keep(key: str | None, prepared: Prepared, origins: Sequence[Origin]) -> None
                 None if step.kernel is None else step.kernel.key.hex(),
                 step.device,
                 step.arguments,
-                None if step.origin is None else places.get(step.origin),
+                places.get(step.origin),
             )
             for step in prepared.steps
         ],
@@ -118,6 +121,10 @@ def keep(key: str | None, prepared: Prepared, origins: Sequence[Origin]) -> None
         "overwritten": prepared.overwritten,
         "executed": prepared.executed,
         "arenas": prepared.arenas,
+        "conditions": [
+            (*[kept.encode(part) for part in (c.start, c.stop, c.size)], places.get(c.origin))
+            for c in prepared.conditions
+        ],
     }
     diskcache_put(_TABLE, key, json.dumps(head).encode() + b"\n" + b"".join(contents))
 
@@ -153,6 +160,7 @@ def _decode(
         [_below(inputs, number) for number in head["overwritten"]],
         [_below(len(request.writes), number) for number in head["executed"]],
         arenas,
+        tuple([_condition(row, request, origins) for row in head["conditions"]]),
     )
 
 
@@ -179,13 +187,39 @@ def _step(row: list[Any], sizes: list[int], origins: Sequence[Origin]) -> Step:
     for number, offset, size in arguments:
         _within(sizes[_below(len(sizes), number)], offset, size)
         pieces.append((number, offset, size))
-    origin = None if place is None else origins[_below(len(origins), place)]
+    origin = _origin(place, origins)
     if content is None:
         return Step(tuple(pieces), device, None, True, origin)
     runner = kept_runner(bytes.fromhex(content), device)
     if runner is None:
         raise DataError("a program of a kept schedule is not kept any more")
     return Step(tuple(pieces), device, None, False, origin, runner)
+
+
+def _condition(row: list[Any], request: Request, origins: Sequence[Origin]) -> Condition:
+    *parts, place = row
+    start, stop, size = [kept.decode(part) for part in parts]
+    for part in (start, stop, size):
+        if type(part) is not int and not _is_over(part, request):
+            raise DataError(f"a condition on {sorted(request.values)} is expected, found {part!r}")
+    return Condition(start, stop, size, _origin(place, origins))
+
+
+def _is_over(value: Any, request: Request) -> bool:
+    """Whether it is arithmetic over numbers and the variables that a request has values for."""
+    if not isinstance(value, UOp):
+        return False
+    leaves = [node for node in value.toposort() if node.op not in GroupOp.Elementwise]
+    return all(
+        [
+            leaf.op is Ops.CONST or (leaf.op is Ops.VARIABLE and leaf.arg.name in request.values)
+            for leaf in leaves
+        ]
+    )
+
+
+def _origin(place: Any, origins: Sequence[Origin]) -> Origin:
+    return None if place is None else origins[_below(len(origins), place)]
 
 
 def _count(value: Any) -> int:

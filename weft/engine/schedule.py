@@ -117,8 +117,7 @@ def prepare_schedule(sink: UOp, device: str) -> tuple[Prepared, Request, bool]:
     if SCACHE.value:
         found = _prepared.get(request.key)
         if found is not None:
-            for condition in found.conditions:
-                condition.check(request.values)
+            _check(found, request)
             return found, request, True
     with _lock:
         kept_key = kept_schedules.key_of(request, device)
@@ -131,12 +130,20 @@ def prepare_schedule(sink: UOp, device: str) -> tuple[Prepared, Request, bool]:
         if prepared is None:
             prepared = _schedule(sink, request, device)
             kept_schedules.keep(kept_key, prepared, origins)
+        else:
+            _check(prepared, request)
         if SCACHE.value:
             if len(_prepared) >= _CACHE_LIMIT:
                 for key in list(_prepared)[: _CACHE_LIMIT // 4]:
                     _prepared.pop(key, None)
             _prepared[request.key] = prepared
     return prepared, request, is_kept
+
+
+def _check(prepared: Prepared, request: Request) -> None:
+    """An error if the values of a request are none that the schedule is for."""
+    for condition in prepared.conditions:
+        condition.check(request.values)
 
 
 def _schedule(sink: UOp, request: Request, device: str) -> Prepared:
