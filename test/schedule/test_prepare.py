@@ -104,6 +104,27 @@ def test_the_first_axes_of_a_long_reduction_are_its_parts(name: str) -> None:
     np.testing.assert_allclose(reduction.numpy(), expected, rtol=1e-4, atol=1e-2)
 
 
+@pytest.mark.parametrize("shape", [(2348, 208), (2, 648, 392), (47, 3410)])
+def test_many_short_rows_are_parts_of_any_length(shape: tuple[int, ...]) -> None:
+    """A part for each row would be mostly the end of a sum."""
+    x = data(*shape)
+    stored = Tensor(x).realize()
+    wide = x.astype(np.float64)
+    for value, expected in ((stored.max(), wide.max()), ((stored * stored).sum(), (wide**2).sum())):
+        first, second = kernels(value)
+        assert 8 <= reduced(second) <= 128 and reduced(first) * reduced(second) == x.size
+        assert not any(u.op in (Ops.IDIV, Ops.MOD) for u in first.toposort())
+        np.testing.assert_allclose(value.numpy(), expected, rtol=1e-5)
+
+
+def test_rows_that_share_something_stay_rows() -> None:
+    """Of a place in memory nobody has to compute which row it is in."""
+    x, row = data(2348, 208), data(208)
+    for value in (Tensor(x).realize() * Tensor(row).realize(), Tensor(x).realize().T):
+        first, _ = kernels((value + 1).sum())
+        assert not any(u.op in (Ops.IDIV, Ops.MOD) for u in first.toposort())
+
+
 def test_a_long_row_is_cut() -> None:
     found = kernels(Tensor(data(1 << 20)).realize().sum())
     assert len(found) == 2 and reduced(found[1]) > 1

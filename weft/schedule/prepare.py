@@ -41,6 +41,9 @@ TALL = 1 << 22
 LEAST_PARTS, ENOUGH_PARTS, MOST_LEADING = 8, 32, 4096
 # elements of a part beside which it costs nothing to add up its lanes
 LONG_PART = 1 << 12
+# of an expression that is looked at as a whole
+FEW_NODES = 32
+_STORED = (Ops.BUFFER, Ops.AFTER, Ops.CONTIGUOUS)
 # a sum of products this long is cut into parts of at most PRODUCT_PART terms, if that does not
 # make more than MOST_PARTS parts or MOST_PARTIAL partial results
 LONG_PRODUCT = 1 << 13
@@ -201,9 +204,12 @@ def split_long_reduction(ctx: PrepareContext, x: UOp) -> UOp | None:
         leading = _leading_parts(shape, x.arg.axes)
         if leading:
             few = _few_parts(shape[leading[0]], length) if len(leading) == 1 else None
-            return (
-                _outer_axes_last(x, leading) if few is None else _in_two_steps(x, leading[0], few)
-            )
+            if few is not None:
+                return _in_two_steps(x, leading[0], few)
+            is_short = length < LONG_PART * prod(shape[a] for a in leading)
+            if is_short and (flat := _in_flat_parts(x, length)) is not None:
+                return flat
+            return _outer_axes_last(x, leading)
         axis = max(x.arg.axes, key=lambda a: shape[a])
         parts = _parts(shape[axis])
     elif length >= LONG_PRODUCT and _multiplies_with_reuse(x):
@@ -234,6 +240,31 @@ def _few_parts(size: int, length: int) -> int | None:
     least, most = LEAST_PARTS, min(4 * ENOUGH_PARTS, size - 1)
     found = [parts for parts in range(least, most + 1) if size % parts == 0]
     return max(found, key=lambda parts: -abs(parts - ENOUGH_PARTS), default=None)
+
+
+def _in_flat_parts(x: UOp, length: int) -> UOp | None:
+    """sum(x, (0, 1)) -> sum(store(sum(x as rows of any length, 1)), 0), if x is one piece of memory
+    whose own rows are short and many."""
+    parts = _few_parts(length, length)
+    if parts is None or len(x.arg.axes) < len(x.src[0].shape) or not _is_in_order(x.src[0]):
+        return None
+    view = x.src[0]._mop(Ops.RESHAPE, (parts, length // parts))
+    return _twice(x, view, (1,), (0,))._mop(Ops.RESHAPE, x.shape)
+
+
+def _is_in_order(value: UOp) -> bool:
+    """Whether a value is computed element by element from memory in the same order."""
+    pending, seen = [value], {value}
+    while pending:
+        node = pending.pop()
+        if node.op in _STORED or node.base.op is Ops.CONST:
+            continue
+        if len(seen) > FEW_NODES or not (node.op in GroupOp.Elementwise or node.op is Ops.RESHAPE):
+            return False
+        new = [source for source in node.src if source not in seen]
+        seen.update(new)
+        pending += new
+    return True
 
 
 def _outer_axes_last(x: UOp, outer: tuple[int, ...]) -> UOp:
