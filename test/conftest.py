@@ -25,7 +25,7 @@ os.environ["WEFT_CACHE"] = str(Path(_cache.name) / "cache")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-from weft import knobs  # noqa: E402
+from weft import disk, knobs  # noqa: E402
 
 # No deadline: two test processes on a busy machine are slow at times, and that is no failure.
 settings.register_profile(
@@ -41,6 +41,15 @@ def restore_knobs() -> Iterator[None]:
     yield
     for name, value in before.items():
         knobs._VARIABLES[name]._turn(value)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache folder for one test, with all warnings still to come."""
+    monkeypatch.setattr(knobs.WEFT_CACHE, "_base", str(tmp_path / "cache"))
+    monkeypatch.setattr(knobs.CACHELEVEL, "_base", 2)
+    monkeypatch.setattr(disk, "_warned", set())
+    return tmp_path / "cache"
 
 
 # One of so many tests is verified. Which ones depends on their names, so it is the same everywhere.

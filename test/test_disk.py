@@ -20,15 +20,6 @@ from weft.knobs import Context
 VALUE = b"the value of an entry"
 
 
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache folder for one test, with all warnings still to come."""
-    monkeypatch.setattr(disk.WEFT_CACHE, "_base", str(tmp_path / "cache"))
-    monkeypatch.setattr(disk.CACHELEVEL, "_base", 2)
-    monkeypatch.setattr(disk, "_warned", set())
-    return tmp_path / "cache"
-
-
 def only_entry() -> Path:
     (entry,) = disk.cache_entries()
     return entry.path

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from weft import disk, helpers
+from weft import helpers
 from weft.errors import ArgumentError, DataError
 from weft.helpers import (
     GlobalCounters,
@@ -263,15 +263,6 @@ class TestWatching:
         assert "2it" in capsys.readouterr().err
         with pytest.raises(TypeError, match="no iterable"):
             list(tqdm(total=3))
-
-
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache folder for one test, with all warnings still to come."""
-    monkeypatch.setattr(disk.WEFT_CACHE, "_base", str(tmp_path / "cache"))
-    monkeypatch.setattr(disk.CACHELEVEL, "_base", 2)
-    monkeypatch.setattr(disk, "_warned", set())
-    return tmp_path / "cache"
 
 
 def entries(cache: Path) -> list[Path]:

@@ -11,13 +11,6 @@ from weft.commands.main import main
 from weft.disk import diskcache_get, diskcache_put
 
 
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(disk.WEFT_CACHE, "_base", str(tmp_path / "cache"))
-    monkeypatch.setattr(disk.CACHELEVEL, "_base", 2)
-    return tmp_path / "cache"
-
-
 def test_nothing_is_kept_yet(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for action in ("show", "verify", "clear"):
         assert main(["cache", action]) == 0

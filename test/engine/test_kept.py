@@ -5,41 +5,20 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
-import sys
 import warnings
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from test.engine.keeping import forget, said_by, start
 from weft import Device, Tensor, Variable, disk, dtypes
 from weft.device import ProgramFacts
 from weft.engine import kept, programs
-from weft.engine.programs import clear_programs
-from weft.engine.schedule import clear_schedules
 from weft.knobs import Context
 from weft.uop.node import UOp
 from weft.uop.resolve import sym_infer
-
-
-def forget() -> None:
-    """As a new process would begin."""
-    clear_schedules()
-    clear_programs()
-
-
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty cache folder, and nothing known in memory."""
-    monkeypatch.setattr(disk.WEFT_CACHE, "_base", str(tmp_path / "cache"))
-    monkeypatch.setattr(disk.CACHELEVEL, "_base", 2)
-    monkeypatch.setattr(disk, "_warned", set())
-    with Context(CCACHE=1, SPEC=0, DEBUG=0):
-        forget()
-        yield tmp_path / "cache"
-    forget()
 
 
 @pytest.fixture
@@ -73,21 +52,6 @@ print(((x @ x).exp().sum(0) * x.relu().contiguous()).tolist())
 """
 
 
-def start(cache: Path, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", CODE, *arguments],
-        env={
-            **os.environ,
-            "SPEC": "0",  # what is to be verified is made anew
-            "WEFT_CACHE": str(cache),
-            "PYTHONPATH": os.pathsep.join(sys.path),
-        },
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
 class TestFound:
     def test_what_is_kept_is_not_made_again(self, cache: Path, lowered: list[str]) -> None:
         first = compute()
@@ -99,9 +63,7 @@ class TestFound:
 
     def test_a_second_process_compiles_nothing(self, cache: Path) -> None:
         for arguments in ((), ("known",)):
-            child = start(cache, *arguments)
-            out, said = child.communicate(timeout=120)
-            assert (child.returncode, said) == (0, "")
+            out = said_by(start(cache, CODE, *arguments))
             assert out == f"{compute()}\n"
 
     def test_kernels_of_a_variable(self, cache: Path, lowered: list[str]) -> None:
@@ -245,25 +207,22 @@ class TestTrouble:
         assert len(said) == 1 and "disk cache is not used" in str(said[0].message)
 
     def test_two_processes_at_once(self, cache: Path) -> None:
-        children = [start(cache) for _ in range(2)]
+        children = [start(cache, CODE) for _ in range(2)]
         for child in children:
-            out, said = child.communicate(timeout=120)
-            assert (child.returncode, said) == (0, "")
+            out = said_by(child)
             assert out == f"{compute()}\n"
         assert all(disk.is_whole(entry) for entry in disk.cache_entries())
 
     def test_killed_at_any_moment(self, cache: Path) -> None:
         for seconds in (0.25, 0.35, 0.45):
-            child = start(cache)
+            child = start(cache, CODE)
             try:
                 child.wait(seconds)
             except subprocess.TimeoutExpired:
                 child.kill()
             child.communicate()
             assert all(disk.is_whole(entry) for entry in disk.cache_entries())
-        child = start(cache)
-        out, said = child.communicate(timeout=120)
-        assert (child.returncode, out, said) == (0, f"{compute()}\n", "")
+        assert said_by(start(cache, CODE)) == f"{compute()}\n"
 
 
 def test_equal_kernels_are_made_once(cache: Path, lowered: list[str]) -> None:

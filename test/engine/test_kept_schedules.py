@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,34 +13,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft import Device, Tensor, TinyJit, Variable, disk, dtypes
+from test.engine.keeping import forget, said_by, start
+from weft import Device, Tensor, TinyJit, Variable, dtypes
 from weft.engine import kept, kept_schedules, schedule
 from weft.engine.prepared import Request
-from weft.engine.programs import clear_programs
-from weft.engine.schedule import clear_schedules, describe
+from weft.engine.schedule import describe
 from weft.errors import IndexingError
 from weft.helpers import diskcache_get, diskcache_put
 from weft.knobs import Context
 from weft.uop.node import UOp
 
-
-def forget() -> None:
-    """As a new process would begin."""
-    clear_schedules()
-    clear_programs()
+LEAST_NODES = kept_schedules.LEAST_NODES
 
 
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty cache folder, nothing known in memory, and every graph large enough."""
-    monkeypatch.setattr(disk.WEFT_CACHE, "_base", str(tmp_path / "cache"))
-    monkeypatch.setattr(disk.CACHELEVEL, "_base", 2)
-    monkeypatch.setattr(disk, "_warned", set())
+def cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Every graph is large enough."""
     monkeypatch.setattr(kept_schedules, "LEAST_NODES", 1)
-    with Context(CCACHE=1, SPEC=0, DEBUG=0):
-        forget()
-        yield tmp_path / "cache"
-    forget()
+    return cache
 
 
 @pytest.fixture
@@ -153,24 +140,9 @@ print(x.tolist())
 """
 
 
-def test_a_second_process_schedules_nothing_large(tmp_path: Path) -> None:
-    said = []
-    for arguments in ((), ("known",)):
-        child = subprocess.run(
-            [sys.executable, "-c", CODE, *arguments],
-            env={
-                **os.environ,
-                "SPEC": "0",
-                "WEFT_CACHE": str(tmp_path / "cache"),
-                "PYTHONPATH": os.pathsep.join(sys.path),
-            },
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        assert (child.returncode, child.stderr) == (0, "")
-        said.append(child.stdout)
-    assert said[0] == said[1]
+def test_a_second_process_schedules_nothing_large(cache: Path) -> None:
+    first, second = [said_by(start(cache, CODE, *which)) for which in ((), ("known",))]
+    assert first == second
 
 
 # ------------------------------------------------------------ what must not be found
@@ -222,7 +194,7 @@ def test_functions_and_paths_are_not_keys(cache: Path, tmp_path: Path) -> None:
 
 
 def test_small_graphs_are_scheduled(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
+    monkeypatch.setattr(kept_schedules, "LEAST_NODES", LEAST_NODES)
     assert key_of(Tensor(numbers(4, 4)).realize() + 1) is None
 
 

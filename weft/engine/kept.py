@@ -72,11 +72,16 @@ def is_off(compiler: Any) -> bool:
     return bool(BEAM.value and IGNORE_BEAM_CACHE.value)
 
 
+def target_of(renderer: Any, compiler: Any) -> tuple[str, ...]:
+    """What programs are made for, and by whom."""
+    return type(renderer).__name__, repr(renderer.target), str(compiler.cachekey)
+
+
 def key_of(kernel_key: bytes, renderer: Any, compiler: Any, knobs: tuple[Any, ...]) -> str | None:
     """The key of a kernel on disk; None where nothing may be kept or looked up."""
     if is_off(compiler):
         return None
-    parts = (kernel_key.hex(), type(renderer).__name__, repr(renderer.target), compiler.cachekey)
+    parts = (kernel_key.hex(), *target_of(renderer, compiler))
     return hashlib.sha256(repr((parts, knobs, own_code())).encode()).hexdigest()
 
 

@@ -85,9 +85,7 @@ def _targets(devices: set[Any]) -> list[tuple[str, ...]] | None:
         opened = Device[name]
         if kept.is_off(opened.compiler):
             return None
-        renderer = opened.renderer
-        facts = (type(renderer).__name__, repr(renderer.target), str(opened.compiler.cachekey))
-        found.append((name, *facts))
+        found.append((name, *kept.target_of(opened.renderer, opened.compiler)))
     return found
 
 

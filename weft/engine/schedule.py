@@ -121,23 +121,21 @@ def prepare_schedule(sink: UOp, device: str) -> tuple[Prepared, Request, bool]:
             return found, request, True
     with _lock:
         kept_key = kept_schedules.key_of(request, device)
-        prepared = None
-        origins: list[tuple[str, int] | None] = []
-        if kept_key is not None:
-            origins = [node.origin for node in sink.toposort(gate=_is_not_bound)]
-            prepared = kept_schedules.load(kept_key, request, origins)
-        is_kept = prepared is not None
-        if prepared is None:
+        order = () if kept_key is None else sink.toposort(gate=_is_not_bound)
+        origins = [node.origin for node in order]
+        kept = kept_schedules.load(kept_key, request, origins)
+        if kept is not None:
+            prepared = kept
+            _check(prepared, request)
+        else:
             prepared = _schedule(sink, request, device)
             kept_schedules.keep(kept_key, prepared, origins)
-        else:
-            _check(prepared, request)
         if SCACHE.value:
             if len(_prepared) >= _CACHE_LIMIT:
                 for key in list(_prepared)[: _CACHE_LIMIT // 4]:
                     _prepared.pop(key, None)
             _prepared[request.key] = prepared
-    return prepared, request, is_kept
+    return prepared, request, kept is not None
 
 
 def _check(prepared: Prepared, request: Request) -> None:

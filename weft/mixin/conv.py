@@ -372,7 +372,7 @@ class ConvMixin(LinalgMixin):
         static = (type(self), tuple(kernel), tuple(steps), tuple(gaps))
         return windows._with_rule("windows", (self,), _windows_gradient, static)
 
-    def _pools(
+    def _pool_windows(
         self, kernel: Sequence[int], steps: Sequence[int], gaps: Sequence[int]
     ) -> tuple[Self, tuple[int, ...]]:
         """The same, and which of its axes count the elements of a window.
@@ -381,11 +381,10 @@ class ConvMixin(LinalgMixin):
         """
         rank = len(kernel)
         kept = self.ndim - rank
+        end = kept + 2 * rank
         if prod(_overlaps(kernel, steps, gaps)) == 1:
-            return self._window_pairs(kernel, steps, gaps), tuple(
-                range(kept + 1, kept + 2 * rank, 2)
-            )
-        return self._pooled(kernel, steps, gaps), tuple(range(kept + rank, kept + 2 * rank))
+            return self._window_pairs(kernel, steps, gaps), tuple(range(kept + 1, end, 2))
+        return self._pooled(kernel, steps, gaps), tuple(range(kept + rank, end))
 
     def _overlapped(self, place: int, inside: int, step: int, gap: int) -> Self:
         """Windows at `place` with elements `inside` added up where they overlap.
@@ -459,7 +458,7 @@ class ConvMixin(LinalgMixin):
         )
         rank = len(kernel)
         ends = [(a, b + c) for a, b, c in zip(before, after, more, strict=True)]
-        windows, inside = self._pad_space(ends)._pools(kernel, steps, gaps)
+        windows, inside = self._pad_space(ends)._pool_windows(kernel, steps, gaps)
         if not any(more) and (count_include_pad or not any(before + after)):
             return windows.mean(inside)
         # windows over the edge: what counts is 1, what does not is 0
@@ -492,7 +491,7 @@ class ConvMixin(LinalgMixin):
         rank = len(kernel)
         ends = [(a, b + c) for a, b, c in zip(before, after, more, strict=True)]
         lowest = self.dtype.min
-        windows, inside = self._pad_lowest(ends, lowest)._pools(kernel, steps, gaps)
+        windows, inside = self._pad_lowest(ends, lowest)._pool_windows(kernel, steps, gaps)
         greatest = windows.max(inside)
         if not return_indices:
             return greatest
@@ -500,7 +499,7 @@ class ConvMixin(LinalgMixin):
         places = self._iota(prod(space)).reshape(space)
         # the first place that holds the greatest: the one with the most places after it
         left = prod(space) - places
-        left, _ = left._pad_space(ends)._pools(kernel, steps, gaps)
+        left, _ = left._pad_space(ends)._pool_windows(kernel, steps, gaps)
         top = greatest.reshape([1 if i in inside else n for i, n in enumerate(windows.shape)])
         hits = windows.eq(top) | windows.isnan()
         # places have axes of space alone

@@ -43,7 +43,6 @@ LEAST_PARTS, ENOUGH_PARTS, MOST_LEADING = 8, 32, 4096
 LONG_PART = 1 << 12
 # of an expression that is looked at as a whole
 FEW_NODES = 32
-_STORED = (Ops.BUFFER, Ops.AFTER, Ops.CONTIGUOUS)
 # a sum of products this long is cut into parts of at most PRODUCT_PART terms, if that does not
 # make more than MOST_PARTS parts or MOST_PARTIAL partial results
 LONG_PRODUCT = 1 << 13
@@ -257,7 +256,8 @@ def _is_in_order(value: UOp) -> bool:
     pending, seen = [value], {value}
     while pending:
         node = pending.pop()
-        if node.op in _STORED or node.base.op is Ops.CONST:
+        is_number = node.base.op is Ops.CONST and all([u.op is not Ops.PAD for u in _chain(node)])
+        if is_number or is_whole_storage(node) or node.op in (Ops.CONTIGUOUS, Ops.COPY):
             continue
         if len(seen) > FEW_NODES or not (node.op in GroupOp.Elementwise or node.op is Ops.RESHAPE):
             return False
