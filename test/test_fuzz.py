@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -48,6 +50,34 @@ def test_random_programs_of_floats_stay_within_their_bounds() -> None:
 def test_random_programs_of_floats_on_the_interpreter() -> None:
     for seed in range(1000, 1015):
         assert floats.difference(floats.FloatGenerator(seed, 8).run(), "PYTHON") is None, seed
+
+
+def test_random_programs_of_half_types_agree_to_the_bit() -> None:
+    halves = _halves()
+    for seed in range(60):
+        program = halves.HalfGenerator(seed).run()
+        assert halves.difference(program) is None, f"seed {seed}\n{program.source()}"
+
+
+def test_random_programs_of_half_types_on_the_interpreter() -> None:
+    halves = _halves()
+    for seed in range(1000, 1015):
+        assert halves.difference(halves.HalfGenerator(seed, 8).run(), "PYTHON") is None, seed
+
+
+def test_random_programs_of_half_types_without_optimisation() -> None:
+    halves = _halves()
+    with Context(NOOPT=1):
+        for seed in range(2000, 2020):
+            assert halves.difference(halves.HalfGenerator(seed).run()) is None, seed
+
+
+def _halves() -> Any:
+    """The module, which needs bfloat16 for NumPy."""
+    pytest.importorskip("ml_dtypes", reason="pip install ml_dtypes")
+    from test.fuzz import halves
+
+    return halves
 
 
 def test_bounds_of_floats_are_narrow() -> None:

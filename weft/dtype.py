@@ -304,6 +304,20 @@ def least_upper_float(dtype: DType) -> DType:
     return dtypes.default_float.vec(dtype.count)
 
 
+# what a half type computes in, so that its constants and partial results are not rounded to it
+NARROW_FLOATS = frozenset((dtypes.float16, dtypes.bfloat16, *dtypes.fp8s))
+
+
+def computing_dtype(dtype: DType) -> DType:
+    """The float type in which a function of this dtype is computed.
+
+    >>> computing_dtype(dtypes.float16), computing_dtype(dtypes.float64)
+    (dtypes.float32, dtypes.float64)
+    """
+    found = least_upper_float(dtype)
+    return dtypes.float32.vec(found.count) if found.scalar() in NARROW_FLOATS else found
+
+
 def strong_dtype(dtype: DType) -> DType:
     """The type that a weak one takes when it must be stored; others stay."""
     scalar = dtype.scalar()

@@ -18,11 +18,11 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
-from weft.dtype import DType, dtypes
+from weft.dtype import NARROW_FLOATS, DType, computing_dtype, dtypes
 from weft.errors import ArgumentError
 from weft.helpers import prod
 from weft.knobs import ContextVar
-from weft.mixin.dtype import NARROW_FLOATS, computing_dtype, sum_dtype
+from weft.mixin.dtype import sum_dtype
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
 from weft.uop.scatter import flat_index, new_state, put, wrapped
@@ -170,7 +170,7 @@ def neg_gradient(gradient: UOp, node: UOp) -> Gradients:
 def fdiv_gradient(gradient: UOp, node: UOp) -> Gradients:
     """x / y: 1/y and -(x/y)/y, which does not overflow where y*y would."""
     _, y = node.src
-    return gradient / y, -gradient * (node / y)
+    return gradient / y, _in_wide_floats(lambda g, q, d: -g * (q / d), gradient, node, y)
 
 
 def max_gradient(gradient: UOp, node: UOp) -> Gradients:
@@ -186,10 +186,16 @@ def pow_gradient(gradient: UOp, node: UOp) -> Gradients:
     x**0 is 1 whatever x is, so it has no slope there; 0**y is 0 for all y > 0, likewise.
     """
     x, y = node.src
-    to_base = y.eq(0.0).where(0.0, gradient * (y * x.alu(Ops.POW, y - 1.0)))
-    log_x = _in_wide_floats(lambda value: value.alu(Ops.LOG2) * LN_2, x)
+
+    def base_slope(g: UOp, base: UOp, exponent: UOp) -> UOp:
+        return g * (exponent * base.alu(Ops.POW, exponent - 1.0))
+
+    def exponent_slope(g: UOp, power: UOp, base: UOp) -> UOp:
+        return g * (power * (base.alu(Ops.LOG2) * LN_2))
+
+    to_base = y.eq(0.0).where(0.0, _in_wide_floats(base_slope, gradient, x, y))
     flat = x.eq(0.0) & y.ge(0.0)
-    return to_base, flat.where(0.0, gradient * (node * log_x))
+    return to_base, flat.where(0.0, _in_wide_floats(exponent_slope, gradient, node, x))
 
 
 def where_gradient(gradient: UOp, node: UOp) -> Gradients:

@@ -1,12 +1,12 @@
-"""widen: half types are loaded, stored and converted; everything else happens in float32."""
+"""widen: half types compute in float32, and every result is a number of the half type."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from test.codegen.kernel_builder import Axes, const, kernel, load, params, run
-from weft.codegen.widen import HALF_TYPES, widen
-from weft.dtype import dtypes
+from weft.codegen.widen import widen
+from weft.dtype import NARROW_FLOATS, dtypes
 from weft.uop.args import StageArg
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
@@ -14,16 +14,40 @@ from weft.uop.opset import GroupOp, Ops
 HALF = dtypes.float16
 
 
-def test_arithmetic_is_wide_and_the_store_rounds() -> None:
+def test_arithmetic_is_wide_and_every_op_rounds() -> None:
     out, x = np.zeros(4, np.float16), np.array([1, 2049, 0.1, 1e-7], np.float16)
     o, p = params(out, x)
     i = Axes().loop(4)
     sink = kernel(o.index(i).store((load(p, i) + 1) * 3, i))
     nodes = widen(sink).toposort()
-    assert not any(u.op in GroupOp.ALU and u.dtype in HALF_TYPES for u in nodes)
+    assert not any(u.op in GroupOp.ALU and u.dtype in NARROW_FLOATS for u in nodes)
     run(sink, out, x)
-    wide = (x.astype(np.float32) + 1) * 3
-    np.testing.assert_array_equal(out, wide.astype(np.float16))
+    np.testing.assert_array_equal(out, (x + np.float16(1)) * np.float16(3))
+
+
+def test_choices_and_signs_round_nothing() -> None:
+    out, x = np.zeros(4, np.float16), np.array([1, -2, 0.1, 1e-7], np.float16)
+    o, p = params(out, x)
+    i = Axes().loop(4)
+    value = load(p, i)
+    sink = kernel(o.index(i).store((value < 0).where(-value, value).maximum(0.5), i))
+    casts = [u for u in widen(sink).toposort() if u.op is Ops.CAST]
+    assert len(casts) == 2, "the load is widened, the store is narrowed"
+    run(sink, out, x)
+    np.testing.assert_array_equal(out, np.maximum(np.abs(x), np.float16(0.5)))
+
+
+def test_a_value_is_the_same_number_stored_and_read_in_place() -> None:
+    out, seen = np.zeros(64, np.float16), np.zeros(64, np.int32)
+    x = np.random.default_rng(0).standard_normal(64).astype(np.float16)
+    o, s, p = params(out, seen, x)
+    a = Axes()
+    i, j = a.loop(64), a.loop(64)
+    third = UOp.const(HALF, 1 / 3)
+    run(kernel(o.index(i).store(load(p, i) * third, i)), out, seen, x)
+    again = kernel(s.index(j).store((load(p, j) * third).eq(load(o, j)).cast(dtypes.int32), j))
+    run(again, out, seen, x)
+    assert seen.all()
 
 
 def test_an_explicit_cast_rounds() -> None:
@@ -69,7 +93,7 @@ def test_copying_halves_converts_nothing() -> None:
     )
 
 
-def test_staged_values_are_not_rounded() -> None:
+def test_staged_values_are_rounded() -> None:
     out, x = np.zeros(3, np.float32), np.array([1, 2, 3], np.float16)
     o, p = params(out, x)
     a = Axes()
@@ -78,4 +102,4 @@ def test_staged_values_are_not_rounded() -> None:
     stage = UOp(Ops.STAGE, HALF, (load(p, f) * third, f), StageArg(0))
     value = load(stage, i).cast(dtypes.float32)
     run(kernel(o.index(i).store(value, i)), out, x)
-    np.testing.assert_array_equal(out, x.astype(np.float32) * np.float32(np.float16(1 / 3)))
+    np.testing.assert_array_equal(out, (x * np.float16(1 / 3)).astype(np.float32))

@@ -1,6 +1,7 @@
-"""`python -m test.fuzz [programs|floats|actions|expressions|jit] --count 1000 --seed 0`
+"""`python -m test.fuzz [programs|floats|halves|actions|expressions|jit] --count 1000 --seed 0`
 
-Random programs against NumPy (exact ones, or ones of floats within a bound), random actions on
+Random programs against NumPy (exact ones, ones of floats within a bound, ones of half types to the
+bit), random actions on
 random kernels against the plain kernel, random index expressions against what they mean, or random
 functions under TinyJit against the same functions without it. What differs is shrunk and printed as
 code, with who is to blame.
@@ -13,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from test.fuzz import actions, expressions, floats, jit, programs
+from test.fuzz import actions, expressions, floats, halves, jit, programs
 from test.fuzz.culprit import find_culprit
 from test.fuzz.programs import Program, run_weft, shrink
 from weft import Context
@@ -26,14 +27,18 @@ Reports = Iterator[str | None]
 class Kind:
     """Programs of a kind: how one is made, what is wrong with it, whether it can run at all."""
 
-    make: type[programs.Generator] | type[floats.FloatGenerator]
+    make: type[programs.Generator] | type[floats.FloatGenerator] | type[halves.HalfGenerator]
     difference: Callable[[Program, str | None], str | None]
     is_closed: Callable[[Program], bool]
     units: float  # in the last place that no kernel is blamed for
+    run: Callable[..., object] = run_weft
 
 
 EXACT = Kind(programs.Generator, programs.difference, programs.is_closed, 0)
 ROUNDED = Kind(floats.FloatGenerator, floats.difference, floats.is_closed, floats.UNITS)
+
+
+HALVES = Kind(halves.HalfGenerator, halves.difference, halves.is_closed, 0, halves.run_weft)
 
 
 def fuzz_programs(args: argparse.Namespace, kind: Kind = EXACT) -> Reports:
@@ -62,7 +67,7 @@ def program_report(program: Program, device: str | None, kind: Kind = EXACT) -> 
         return None
     small = shrink(program, fails, kind.is_closed)
     culprit = find_culprit(
-        lambda: run_weft(small.statements, device),
+        lambda: kind.run(small.statements, device),
         lambda: kind.difference(small, device) is None,
         kind.units,
     )
@@ -73,6 +78,11 @@ def program_report(program: Program, device: str | None, kind: Kind = EXACT) -> 
 def fuzz_floats(args: argparse.Namespace) -> Reports:
     """Random programs of floats that round, within a bound."""
     return fuzz_programs(args, ROUNDED)
+
+
+def fuzz_halves(args: argparse.Namespace) -> Reports:
+    """Random programs of half types, each of which rounds once a method."""
+    return fuzz_programs(args, HALVES)
 
 
 def fuzz_actions(args: argparse.Namespace) -> Reports:
@@ -106,6 +116,7 @@ def fuzz_jit(args: argparse.Namespace) -> Reports:
 KINDS: dict[str, tuple[str, Callable[[argparse.Namespace], Reports]]] = {
     "programs": ("programs", fuzz_programs),
     "floats": ("programs of floats", fuzz_floats),
+    "halves": ("programs of half types", fuzz_halves),
     "actions": ("sequences of actions", fuzz_actions),
     "expressions": ("expressions", fuzz_expressions),
     "jit": ("functions", fuzz_jit),

@@ -11,6 +11,7 @@ import pytest
 
 from test.nn.against_torch import close, compare, numbers, outputs, pair, torch
 from weft import Tensor, dtypes, nn
+from weft.dtype import DType
 from weft.errors import ArgumentError, DTypeError, ShapeError
 
 # PyTorch says that it copies; that is what is compared
@@ -269,7 +270,8 @@ def test_layernorm_2d_is_layernorm_of_channels() -> None:
     close(layer(Tensor(data)), wanted.permute(0, 3, 1, 2))
 
 
-def test_half_inputs_stay_half() -> None:
+@pytest.mark.parametrize("weights", [dtypes.float16, dtypes.float32])
+def test_half_inputs_to_norms_promote_with_their_weights(weights: DType) -> None:
     data = numbers(4, 6, 3, 3).astype("float16")
     for layer, reference in (
         (nn.BatchNorm(6), torch.nn.BatchNorm2d(6)),
@@ -278,9 +280,12 @@ def test_half_inputs_stay_half() -> None:
         (nn.RMSNorm(3), torch.nn.RMSNorm(3)),
         (nn.InstanceNorm(6), torch.nn.InstanceNorm2d(6)),
     ):
+        for name in ("weight", "bias"):
+            if getattr(layer, name, None) is not None:
+                setattr(layer, name, getattr(layer, name).cast(weights))
         with Tensor.train():
             found = layer(Tensor(data))
-        assert found.dtype is dtypes.float16
+        assert found.dtype is weights
         wanted = reference.double()(torch.tensor(data).double()).detach().numpy()
         np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-3, atol=1e-5)
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 import math
 from typing import Self
 
-from weft.dtype import DType, least_upper_float
+from weft.dtype import DType, computing_dtype, least_upper_float
 from weft.errors import ArgumentError
-from weft.mixin.dtype import computing_dtype
 from weft.mixin.reduce import Axes
 from weft.mixin.stats import StatsMixin
 from weft.mixin.unary import LN_2, in_wide_floats

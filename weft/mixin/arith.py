@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from typing import Any, Self
 
-from weft.dtype import DType, dtypes, least_upper_dtype, least_upper_float
+from weft.dtype import DType, computing_dtype, dtypes, least_upper_dtype, least_upper_float
 from weft.errors import ArgumentError
 from weft.uop.opset import Ops
 
@@ -155,7 +155,8 @@ class ArithMixin:
             return left.cast(target).alu(Ops.FDIV, right.cast(target))
         left, right = left.cast(common), right.cast(common)
         if dtypes.is_float(common):
-            return left.alu(Ops.FDIV, right).alu(Ops.TRUNC)
+            wide = computing_dtype(common)
+            return left.cast(wide).alu(Ops.FDIV, right.cast(wide)).alu(Ops.TRUNC).cast(common)
         # floor division of a negative quotient with a remainder is one too low
         floor = left.alu(Ops.IDIV, right)
         inexact = floor.alu(Ops.MUL, right).alu(Ops.CMPNE, left)
@@ -193,6 +194,10 @@ class ArithMixin:
         the quotient where the division rounded up to a whole number.
         """
         common = least_upper_dtype(self.dtype, x.dtype)
+        wide = computing_dtype(common)
+        if wide is not common:
+            parts = self.cast(wide)._float_divmod(x.cast(wide))
+            return parts[0].cast(common), parts[1].cast(common)
         left, right = self.cast(common), x.cast(common)
         zero = right._constant(0)
         first = left.alu(Ops.FDIV, right).alu(Ops.TRUNC)

@@ -8,16 +8,18 @@ Where windows of three take less time by Winograd's way, they are summed by that
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any, Self
 
-from weft.dtype import DType, dtypes, least_upper_dtype
+from weft.dtype import NARROW_FLOATS, DType, dtypes, least_upper_dtype, to_dtype
 from weft.errors import ArgumentError, ShapeError
 from weft.helpers import ceildiv, prod
 from weft.mixin import check, winograd
+from weft.mixin.dtype import product_dtype
 from weft.mixin.linalg import LinalgMixin
 from weft.mixin.movement import is_int
+from weft.mixin.unary import in_wide_floats
 from weft.uop.node import UOp
 
 Sizes = int | Sequence[int]
@@ -92,7 +94,8 @@ def _windows_gradient(gradient: UOp, node: UOp, static: tuple[Any, ...]) -> tupl
     tensor, kernel, steps, gaps = static
     rank, below = len(kernel), node.src[1].shape
     kept = len(below) - rank
-    total = tensor._from_uop(gradient)
+    # what overlaps is added up in a wide type, and rounded once
+    total = tensor._from_uop(gradient.cast(product_dtype(gradient.dtype)))
     for axis in range(rank):
         total = total._overlapped(kept + axis, kept + rank, steps[axis], gaps[axis])
         # its remainders wait behind the last axis
@@ -105,7 +108,7 @@ def _windows_gradient(gradient: UOp, node: UOp, static: tuple[Any, ...]) -> tupl
     whole = [total.shape[i] * total.shape[i + 1] for i in range(kept, kept + 2 * rank, 2)]
     total = total.reshape((*below[:kept], *whole))
     ends = [(0, size - n) for size, n in zip(below[kept:], whole, strict=True)]
-    return (total._pad_space(ends).uop,)
+    return (total._pad_space(ends).cast(gradient.dtype).uop,)
 
 
 def _overlaps(kernel: Sequence[int], steps: Sequence[int], gaps: Sequence[int]) -> list[int]:
@@ -150,11 +153,33 @@ class ConvMixin(LinalgMixin):
         [[[[4.0, 4.0], [4.0, 4.0]]]]
         """
         rank = self._check_conv(weight, bias, groups, "conv2d")
+        kind = least_upper_dtype(self.dtype, weight.dtype)
+        if kind in NARROW_FLOATS:
+            whole = (groups, stride, dilation, padding)
+            return self._in_wide_products(ConvMixin.conv2d, weight, bias, dtype or kind, whole)
         pads = self._padding_of(padding, rank)
         steps = per_axis(stride, rank, "stride", 1)
         gaps = per_axis(dilation, rank, "dilation", 1)
-        total = self._correlated(weight, groups, steps, gaps, pads, dtype)
-        return total if bias is None else total + bias.reshape((1, -1, *[1] * rank))
+        return self._correlated(weight, groups, steps, gaps, pads, dtype)._with_bias(bias, rank)
+
+    def _in_wide_products(
+        self,
+        convolution: Callable[..., Self],
+        weight: Any,
+        bias: Any,
+        dtype: DType,
+        settings: tuple[Any, ...],
+    ) -> Self:
+        """A convolution of half types: its products are exact, and it is rounded once, at its end,
+        with the bias in it."""
+        wide = dtypes.float32
+        added = None if bias is None else bias.cast(wide)
+        total = convolution(self.cast(wide), weight.cast(wide), added, *settings)
+        return total.cast(dtype if bias is None else least_upper_dtype(dtype, bias.dtype))
+
+    def _with_bias(self, bias: Any, rank: int) -> Self:
+        """With one number added to each channel."""
+        return self if bias is None else self + bias.reshape((1, -1, *[1] * rank))
 
     def _correlated(
         self,
@@ -171,10 +196,9 @@ class ConvMixin(LinalgMixin):
         static = (type(self), groups, tuple(steps), tuple(gaps), tuple(pads))
         tiles = winograd.tiles_for(padded, weight, groups, steps, gaps) if dtype is None else None
         if tiles is not None:
-            # halves are too short for its sums
-            wide = least_upper_dtype(result, dtypes.float32)
-            fast = winograd.correlate(padded.cast(wide), weight.cast(wide), groups, tiles)
-            found: Self = fast.cast(result)
+            found: Self = winograd.correlate(
+                padded.cast(result), weight.cast(result), groups, tiles
+            )
             return found._with_rule("conv", (self, weight), _correlation_gradient, static)
         kernel = weight.shape[2:]
         rank = len(kernel)
@@ -186,7 +210,9 @@ class ConvMixin(LinalgMixin):
         left = left.permute([0, 1, 2, *range(4, 4 + rank), 3, *range(4 + rank, 4 + 2 * rank)])
         right = weight.reshape((1, groups, outer, *[1] * rank, inner, *kernel))
         if dtype is not None:
-            left, right = left.cast(dtype), right.cast(dtype)
+            # products are as wide as their sum
+            wide = product_dtype(to_dtype(dtype))
+            left, right = left.cast(wide), right.cast(wide)
         summed = tuple(range(3 + rank, 4 + 2 * rank))
         total = (left * right).sum(summed, dtype=dtype)
         total = total if dtype is not None else total.cast(result)
@@ -236,12 +262,15 @@ class ConvMixin(LinalgMixin):
         [[[[1.0, 2.0, 1.0], [2.0, 4.0, 2.0], [1.0, 2.0, 1.0]]]]
         """
         rank = self._check_conv(weight, bias, groups, "conv_transpose2d")
+        kind = least_upper_dtype(self.dtype, weight.dtype)
+        if kind in NARROW_FLOATS:
+            whole = (groups, stride, dilation, padding, output_padding)
+            return self._in_wide_products(ConvMixin.conv_transpose2d, weight, bias, kind, whole)
         steps = per_axis(stride, rank, "stride", 1)
         gaps = per_axis(dilation, rank, "dilation", 1)
         extra = per_axis(output_padding, rank, "output_padding")
         cut = self._padding_of(padding, rank)
-        total = self._scattered(weight, groups, steps, gaps, extra, cut)
-        return total if bias is None else total + bias.reshape((1, -1, *[1] * rank))
+        return self._scattered(weight, groups, steps, gaps, extra, cut)._with_bias(bias, rank)
 
     def _scattered(
         self,
@@ -439,6 +468,7 @@ class ConvMixin(LinalgMixin):
         after = tuple(pair[1] for pair in pairs)
         return kernel, steps, gaps, before, after, tuple(more)
 
+    @in_wide_floats
     def avg_pool2d(
         self,
         kernel_size: Sizes = (2, 2),

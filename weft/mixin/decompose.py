@@ -12,10 +12,9 @@ import math
 from collections.abc import Sequence
 from typing import Any, Self
 
-from weft.dtype import dtypes
+from weft.dtype import computing_dtype, dtypes
 from weft.errors import ArgumentError, DTypeError, ShapeError
 from weft.mixin.check import described, real_number, whole_number
-from weft.mixin.dtype import computing_dtype
 from weft.mixin.movement import is_int
 from weft.mixin.once import built_once
 from weft.mixin.resize import ResizeMixin

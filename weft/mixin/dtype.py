@@ -10,21 +10,8 @@ from __future__ import annotations
 import builtins
 from typing import Any, Self
 
-from weft.dtype import DType, dtypes, least_upper_float
+from weft.dtype import NARROW_FLOATS, DType, dtypes, least_upper_float
 from weft.mixin.arith import ArithMixin
-
-# what a half type computes in, so that its constants and partial results are not rounded to it
-NARROW_FLOATS = frozenset((dtypes.float16, dtypes.bfloat16, *dtypes.fp8s))
-
-
-def computing_dtype(dtype: DType) -> DType:
-    """The float type in which a function of this dtype is computed.
-
-    >>> computing_dtype(dtypes.float16), computing_dtype(dtypes.float64)
-    (dtypes.float32, dtypes.float64)
-    """
-    found = least_upper_float(dtype)
-    return dtypes.float32.vec(found.count) if found.scalar() in NARROW_FLOATS else found
 
 
 def sum_dtype(dtype: DType) -> DType:
@@ -40,6 +27,15 @@ def sum_dtype(dtype: DType) -> DType:
     if dtypes.is_int(dtype) and dtype is not dtypes.weakint and dtype.itemsize < 4:
         return dtypes.uint32 if dtypes.is_unsigned(dtype) else dtypes.int32
     return dtype
+
+
+def product_dtype(dtype: DType) -> DType:
+    """The type of products that are summed: exact for half types, whose sums are wide anyway.
+
+    >>> product_dtype(dtypes.bfloat16), product_dtype(dtypes.int8)
+    (dtypes.float32, dtypes.int8)
+    """
+    return sum_dtype(dtype) if dtype in NARROW_FLOATS else dtype
 
 
 class DTypeMixin(ArithMixin):

@@ -7,16 +7,18 @@ Invariant: a product is a multiplication and a sum; making it fast is the compil
 
 from __future__ import annotations
 
+import functools
 import string
 from collections.abc import Sequence
 from typing import Any, Self
 
-from weft.dtype import DType, dtypes, least_upper_dtype
+from weft.dtype import DType, dtypes, least_upper_dtype, to_dtype
 from weft.errors import ArgumentError, ShapeError
 from weft.helpers import argfix
 from weft.mixin.activation import ActivationMixin
 from weft.mixin.check import some_text
 from weft.mixin.check import tensors as check_tensors
+from weft.mixin.dtype import product_dtype
 from weft.mixin.movement import same_size
 
 
@@ -44,14 +46,16 @@ class LinalgMixin(ActivationMixin):
                 f"{self.shape[-1]} and {other.shape[inner]} of the summed axes must be equal"
             )
         both = min(self.ndim - 1, other.ndim - 1, 1)
+        result = least_upper_dtype(self.dtype, other.dtype)
+        # products are as wide as their sum
+        wide = product_dtype(result if dtype is None else to_dtype(dtype))
         first = self
-        if dtype is not None:
-            # products are as wide as their sum
-            first, other = self.cast(dtype), other.cast(dtype)
+        if dtype is not None or wide is not result:
+            first, other = self.cast(wide), other.cast(wide)
         left = first.reshape((*self.shape[:-1], *[1] * both, self.shape[-1]))
         right = other.reshape((*other.shape[:-2], *[1] * both, *other.shape[inner:]))
         right = right.transpose(-1, inner)
-        return (left * right)._sum_products(dtype, least_upper_dtype(self.dtype, other.dtype))
+        return (left * right)._sum_products(dtype, result)
 
     def _sum_products(self, dtype: DType | None, result: DType) -> Self:
         total = self.sum(-1, dtype=dtype)
@@ -80,8 +84,17 @@ class LinalgMixin(ActivationMixin):
         value = self if dtype is None else self.cast(dtype)
         other = self._operand(weight)
         other = other if dtype is None else other.cast(dtype)
-        result = value * other if other.ndim == 1 else value.dot(other)
-        return result if bias is None else result + bias
+        if bias is None or other.ndim == 1:
+            result = value * other if other.ndim == 1 else value.dot(other)
+            return result if bias is None else result + bias
+        # of half types the sum of products is not rounded before the bias is added
+        found = least_upper_dtype(value.dtype, other.dtype)
+        wide = product_dtype(found)
+        if wide is found:
+            return value.dot(other) + bias
+        added = self._operand(bias)
+        total = value.dot(other, dtype=wide) + added.cast(wide)
+        return total.cast(least_upper_dtype(found, added.dtype))
 
     def outer(self, x: Any) -> Self:
         """All products of two vectors.
@@ -123,18 +136,21 @@ class LinalgMixin(ActivationMixin):
             prepared.append(_diagonals(names, tensor))
         order = [*output, *sorted(name for name in sizes if name not in output)]
         product: Any = None
+        kind = functools.reduce(least_upper_dtype, [tensor.dtype for tensor in tensors])
+        wide = product_dtype(kind)
         for names, tensor in prepared:
             present = [name for name in order if name in names]
             moved = tensor.permute([names.index(name) for name in present])
             shape = [moved.shape[present.index(n)] if n in present else 1 for n in order]
             moved = moved.reshape(shape)
+            moved = moved if wide is kind else moved.cast(wide)
             product = moved if product is None else product * moved
         summed = tuple(range(len(output), len(order)))
         if not summed:
-            result: Self = product if dtype is None else product.cast(dtype)
+            result: Self = product.cast(kind if dtype is None else dtype)
             return result
         total: Self = product.sum(summed, dtype=dtype)
-        return total if dtype is not None else total.cast(product.dtype)
+        return total if dtype is not None else total.cast(kind)
 
 
 def _parse_einsum(formula: str, ranks: list[int]) -> tuple[list[str], str]:

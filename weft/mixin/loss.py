@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from weft.dtype import dtypes
+from weft.dtype import DType, computing_dtype, dtypes, least_upper_dtype, least_upper_float
 from weft.errors import DTypeError, ShapeError
 from weft.mixin.check import real_number, tensors
 from weft.mixin.neural import NeuralMixin
@@ -26,6 +26,12 @@ class LossMixin(NeuralMixin):
             return self
         return self.mean() if reduction == "mean" else self.sum()
 
+    def _widened(self, other: Any) -> tuple[Self, Any, DType]:
+        """Both in the type that a loss is computed in, and the type that it is rounded to."""
+        result = least_upper_float(least_upper_dtype(self.dtype, other.dtype))
+        wide = computing_dtype(result)
+        return self.cast(wide), other.cast(wide), result
+
     def _check_targets(self, name: str, Y: Any, label_smoothing: float = 0.0) -> None:
         tensors("Y", (Y,))
         real_number("label_smoothing", label_smoothing)
@@ -38,10 +44,12 @@ class LossMixin(NeuralMixin):
         >>> Tensor([0.5]).binary_crossentropy(Tensor([1.0])).item()
         0.6931471824645996
         """
+        tensors("Y", (Y,))
+        wide, target, result = self._widened(Y)
         # as PyTorch: a logarithm is never below -100, so that 0 * log(0) is 0
-        yes = self.log().maximum(-100.0)
-        no = (1 - self).log().maximum(-100.0)
-        return (Y * yes + (1 - Y) * no).neg()._reduced(reduction)
+        yes = wide.log().maximum(-100.0)
+        no = (1 - wide).log().maximum(-100.0)
+        return (target * yes + (1 - target) * no).neg()._reduced(reduction).cast(result)
 
     def binary_crossentropy_logits(
         self, Y: Any, reduction: str = "mean", pos_weight: Any = None
@@ -51,9 +59,12 @@ class LossMixin(NeuralMixin):
         >>> Tensor([0.0]).binary_crossentropy_logits(Tensor([1.0])).item()
         0.6931471824645996
         """
-        yes, no = self.logsigmoid(), self.neg().logsigmoid()
+        tensors("Y", (Y,))
+        wide, target, result = self._widened(Y)
+        yes, no = wide.logsigmoid(), wide.neg().logsigmoid()
         weight = 1 if pos_weight is None else pos_weight
-        return (Y * yes * weight + (1 - Y) * no).neg()._reduced(reduction)
+        loss = (target * yes * weight + (1 - target) * no).neg()._reduced(reduction)
+        return loss.cast(result)
 
     def sparse_categorical_crossentropy(
         self,
@@ -73,15 +84,17 @@ class LossMixin(NeuralMixin):
                 f"targets for logits of shape {self.shape} have shape {self.shape[:-1]}, found "
                 f"{Y.shape}"
             )
-        logs = self.log_softmax()
+        logs = self.cast(computing_dtype(self.dtype)).log_softmax()
         counted = Y.ne(ignore_index)
         hit = Y.unsqueeze(-1).eq(self._iota(self.shape[-1])) & counted.unsqueeze(-1)
         picked = hit.where(logs, logs._constant(0)).sum(-1)
         flat = counted.where(logs.mean(-1), logs._constant(0))
         loss = (picked * (1 - label_smoothing) + flat * label_smoothing).neg()
         if self._checked_reduction(reduction) == "mean":
-            return loss.sum() / counted.sum().cast(loss.dtype)
-        return loss._reduced(reduction)
+            loss = loss.sum() / counted.sum().cast(loss.dtype)
+        else:
+            loss = loss._reduced(reduction)
+        return loss.cast(least_upper_float(self.dtype))
 
     def cross_entropy(self, Y: Any, reduction: str = "mean", label_smoothing: float = 0.0) -> Self:
         """Of logits with classes along axis 1 (0 of a vector); targets: numbers or probabilities.
@@ -99,9 +112,10 @@ class LossMixin(NeuralMixin):
             Y = Y.unsqueeze(axis).eq(self._iota(classes).reshape(shape)).cast(self.dtype)
         if Y.shape != self.shape:
             raise ShapeError(f"cross_entropy of shape {self.shape} with targets {Y.shape}")
-        target = Y * (1 - label_smoothing) + label_smoothing / classes
-        loss = (self.log_softmax(axis) * target).sum(axis).neg()
-        return loss._reduced(reduction)
+        wide, target, result = self._widened(Y)
+        target = target * (1 - label_smoothing) + label_smoothing / classes
+        loss = (wide.log_softmax(axis) * target).sum(axis).neg()
+        return loss._reduced(reduction).cast(result)
 
     def nll_loss(
         self,
@@ -131,8 +145,9 @@ class LossMixin(NeuralMixin):
         each = self._constant(1).expand(Y.shape) if weight is None else weight._take({0: Y})
         if ignore_index is not None:
             each = Y.ne(ignore_index).where(each, each._constant(0))
-        picked = hit.where(self, self._constant(0)).sum(axis)
+        wide, each, result = self._widened(each)
+        picked = hit.where(wide, wide._constant(0)).sum(axis)
         loss = (picked * each).neg()
         if self._checked_reduction(reduction) == "mean":
-            return loss.sum() / each.sum()
-        return loss._reduced(reduction)
+            return (loss.sum() / each.sum()).cast(result)
+        return loss._reduced(reduction).cast(result)

@@ -7,15 +7,15 @@ Invariant: no parameters live here; layers with parameters are in `weft.nn`.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-from weft.dtype import dtypes, least_upper_float
+from weft.dtype import NARROW_FLOATS, computing_dtype, dtypes, least_upper_dtype, least_upper_float
 from weft.errors import ArgumentError, ShapeError
 from weft.knobs import TRAINING
 from weft.mixin.check import real_number, tensors, whole_numbers
-from weft.mixin.dtype import computing_dtype
 from weft.mixin.rand import RandMixin
 from weft.mixin.reduce import Axes
 
@@ -67,7 +67,8 @@ class NeuralMixin(RandMixin):
             scale = weight.cast(wide.dtype).reshape(shape) * scale
         value = value * scale
         value = value if bias is None else value + bias.reshape(shape)
-        return value.cast(least_upper_float(self.dtype))
+        parts = [part.dtype for part in (weight, bias, mean, invstd) if part is not None]
+        return value.cast(functools.reduce(least_upper_dtype, parts, least_upper_float(self.dtype)))
 
     def dropout(self, p: float = 0.5) -> Self:
         """While training, each element is zero with probability p and else divided by 1 - p.
@@ -119,14 +120,17 @@ class NeuralMixin(RandMixin):
             value = value.repeat_interleave(times, dim=-3)
         if is_causal and attn_mask is not None:
             raise ArgumentError("attention is causal or has a mask, not both")
-        scores = self.matmul(key.transpose(-2, -1)) / math.sqrt(self.shape[-1])
+        # scores of half types are not rounded before the softmax is
+        wide = computing_dtype(least_upper_dtype(self.dtype, key.dtype))
+        accumulated = wide if self.dtype in NARROW_FLOATS else None
+        scores = self.matmul(key.transpose(-2, -1), dtype=accumulated) / math.sqrt(self.shape[-1])
         if is_causal:
             attn_mask = self._constant(1).cast(dtypes.bool).expand(scores.shape[-2:]).tril()
         if attn_mask is not None:
             if attn_mask.dtype is dtypes.bool:
                 attn_mask = attn_mask.where(scores._constant(0), scores._constant(-math.inf))
             scores = scores + attn_mask
-        weights = scores.cast(self.dtype).softmax(-1).dropout(dropout_p)
+        weights = scores.softmax(-1).cast(self.dtype).dropout(dropout_p)
         return weights.matmul(value)
 
     def _check_channels(self, name: str, other: Any, axis: int) -> None:

@@ -12,11 +12,11 @@ import builtins
 from collections.abc import Sequence
 from typing import Self
 
-from weft.dtype import DType, dtypes, least_upper_float, to_dtype
+from weft.dtype import DType, computing_dtype, dtypes, least_upper_float, to_dtype
 from weft.errors import ArgumentError, ShapeError
 from weft.helpers import prod
 from weft.mixin.check import whole_numbers
-from weft.mixin.dtype import DTypeMixin, computing_dtype, sum_dtype
+from weft.mixin.dtype import DTypeMixin, sum_dtype
 from weft.mixin.movement import MovementMixin
 from weft.uop.opset import Ops
 

@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Self
 
-from weft.dtype import dtypes
+from weft.dtype import computing_dtype, dtypes
 from weft.errors import ArgumentError, ShapeError
 from weft.helpers import ceildiv
 from weft.mixin.check import whole_numbers
-from weft.mixin.dtype import computing_dtype
 from weft.mixin.loss import LossMixin
 from weft.mixin.movement import is_int
 

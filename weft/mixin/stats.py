@@ -11,11 +11,11 @@ import math
 from dataclasses import dataclass
 from typing import Any, Self
 
-from weft.dtype import dtypes, least_upper_float
+from weft.dtype import computing_dtype, dtypes, least_upper_dtype, least_upper_float
 from weft.errors import ArgumentError, ShapeError
 from weft.helpers import ceildiv, prod
 from weft.mixin.check import real_number
-from weft.mixin.dtype import computing_dtype, sum_dtype
+from weft.mixin.dtype import product_dtype, sum_dtype
 from weft.mixin.indexing import IndexingMixin
 from weft.mixin.movement import is_int
 from weft.mixin.once import built_once
@@ -296,7 +296,10 @@ class StatsMixin(IndexingMixin):
         [True, False]
         """
         y = self._operand(other)
-        near = (self - y).abs().le(y.abs() * rtol + atol) & self.isfinite() & y.isfinite()
+        # a tolerance may be less than what a half type tells apart
+        wide = product_dtype(least_upper_dtype(self.dtype, y.dtype))
+        apart = (self.cast(wide) - y.cast(wide)).abs()
+        near = apart.le(y.cast(wide).abs() * rtol + atol) & self.isfinite() & y.isfinite()
         close = near | self.eq(y)
         return close | (self.isnan() & y.isnan()) if equal_nan else close
 

@@ -13,9 +13,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from weft.dtype import dtypes, least_upper_dtype, least_upper_float
+from weft.dtype import computing_dtype, dtypes, least_upper_dtype, least_upper_float
 from weft.errors import ArgumentError
-from weft.mixin.dtype import DTypeMixin, computing_dtype
+from weft.mixin.dtype import DTypeMixin, product_dtype
 from weft.uop.opset import FALLING, Ops
 
 LOG2_E = math.log2(math.e)
@@ -104,6 +104,7 @@ class UnaryMixin(DTypeMixin):
         """
         return self._float_operand().alu(Ops.SQRT)
 
+    @in_wide_floats
     def rsqrt(self) -> Self:
         """One over the square root.
 
@@ -158,10 +159,14 @@ class UnaryMixin(DTypeMixin):
             kept = isinstance(exponent, int) or dtypes.is_float(self.dtype)
             return self._unchanged() if kept else self._float_operand()
         if exponent in (2, 3) and (isinstance(exponent, int) or dtypes.is_float(self.dtype)):
-            return self * self if exponent == 2 else self * self * self
+            return self * self if exponent == 2 else self._cube()
         if exponent == -1 and dtypes.is_float(self.dtype):
             return self.reciprocal()
         return None
+
+    def _cube(self) -> Self:
+        wide = self.cast(product_dtype(self.dtype))
+        return (wide * wide * wide).cast(self.dtype)
 
     def _int_power(self, exponent: Any) -> Self:
         """Powers of ints by repeated squaring; of a negative exponent the whole part of 1/x**n."""
@@ -560,4 +565,9 @@ class UnaryMixin(DTypeMixin):
         >>> Tensor([0.0, 10.0]).lerp(Tensor([1.0, 20.0]), 0.5).tolist()
         [0.5, 15.0]
         """
-        return self + (self._operand(end) - self) * weight
+        y = self._operand(end)
+        share = self._operand(weight)
+        common = least_upper_dtype(least_upper_dtype(self.dtype, y.dtype), share.dtype)
+        wide = product_dtype(common)
+        start = self.cast(wide)
+        return (start + (y.cast(wide) - start) * share.cast(wide)).cast(common)

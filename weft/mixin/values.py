@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 from weft.device import Buffer, Device
-from weft.dtype import dtypes, to_numpy_dtype
+from weft.dtype import NARROW_FLOATS, dtypes, to_numpy_dtype
 from weft.engine import dlpack, host, record
 from weft.engine import realize as engine
 from weft.engine.cell import Cell
@@ -21,7 +21,6 @@ from weft.errors import DeviceError, IndexingError, ShapeError
 from weft.helpers import prod
 from weft.mixin.creation import Devices
 from weft.mixin.digest import DigestMixin
-from weft.mixin.dtype import NARROW_FLOATS
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
 

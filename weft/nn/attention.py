@@ -11,9 +11,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from weft.dtype import dtypes
+from weft.dtype import computing_dtype, dtypes
 from weft.errors import ArgumentError, ShapeError
-from weft.mixin.dtype import computing_dtype
 from weft.nn.amp import computing
 from weft.nn.initial import glorot_normal, glorot_uniform
 from weft.nn.linear import Linear

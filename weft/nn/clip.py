@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from weft.dtype import computing_dtype
 from weft.errors import ArgumentError
-from weft.mixin.dtype import computing_dtype
 from weft.tensor import Tensor
 
 

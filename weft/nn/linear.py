@@ -10,10 +10,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from weft.dtype import dtypes
+from weft.dtype import computing_dtype, dtypes
 from weft.errors import ArgumentError, DTypeError
 from weft.mixin.check import whole_number
-from weft.mixin.dtype import computing_dtype
 from weft.nn.amp import computing
 from weft.nn.initial import fan_in_uniform, normal
 from weft.tensor import Tensor

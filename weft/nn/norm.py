@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from weft.dtype import dtypes, least_upper_float
+from weft.dtype import DType, computing_dtype, dtypes, least_upper_dtype, least_upper_float
 from weft.errors import ArgumentError, ShapeError
 from weft.knobs import TRAINING
-from weft.mixin.dtype import computing_dtype
 from weft.nn.initial import buffer
 from weft.tensor import Tensor
 
@@ -94,7 +93,10 @@ class BatchNorm(_RunningNorm):
             mean, var = self._batch_statistics(x)
         else:
             mean, var = self.running_mean, self.running_var
-        return x.batchnorm(self.weight, self.bias, mean, (var + self.eps).rsqrt())
+        # statistics are no parameters: they are in a wide type, whatever the result has
+        wide = x.cast(computing_dtype(x.dtype))
+        result = wide.batchnorm(self.weight, self.bias, mean, (var + self.eps).rsqrt())
+        return result.cast(_result_dtype(x, self.weight, self.bias))
 
     def _batch_statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
         axes = tuple(axis for axis in range(x.ndim) if axis != 1)
@@ -159,7 +161,8 @@ class InstanceNorm(_RunningNorm):
             mean = self.running_mean.expand(x.shape[0], self.num_features)
             var = self.running_var.expand(x.shape[0], self.num_features)
         result = (wide - mean.reshape(kept)) * (var + self.eps).rsqrt().reshape(kept)
-        return _scaled(result, self.weight, self.bias).cast(least_upper_float(x.dtype))
+        scaled = _scaled(result, self.weight, self.bias)
+        return scaled.cast(_result_dtype(x, self.weight, self.bias))
 
 
 class _InstanceNormNd(InstanceNorm):
@@ -198,6 +201,16 @@ class InstanceNorm3d(_InstanceNormNd):
     """
 
 
+def _result_dtype(x: Tensor, *parameters: Tensor | None) -> DType:
+    """What the input and the parameters promote to: a half input with float32 weights gives
+    float32, as an expression of the three would."""
+    dtype = least_upper_float(x.dtype)
+    for parameter in parameters:
+        if parameter is not None:
+            dtype = least_upper_dtype(dtype, parameter.dtype)
+    return dtype
+
+
 def _scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     """Parameters of axis 1 applied."""
     shape = (1, -1, *[1] * (x.ndim - 2))
@@ -231,7 +244,7 @@ class GroupNorm:
         wide = x.cast(computing_dtype(x.dtype))
         grouped = wide.reshape(x.shape[0], self.num_groups, -1).layernorm(-1, self.eps)
         result = _scaled(grouped.reshape(x.shape), self.weight, self.bias)
-        return result.cast(least_upper_float(x.dtype))
+        return result.cast(_result_dtype(x, self.weight, self.bias))
 
 
 class LayerNorm:
@@ -259,7 +272,7 @@ class LayerNorm:
         result = x.cast(computing_dtype(x.dtype)).layernorm(axes, self.eps)
         result = result if self.weight is None else result * self.weight
         result = result if self.bias is None else result + self.bias
-        return result.cast(least_upper_float(x.dtype))
+        return result.cast(_result_dtype(x, self.weight, self.bias))
 
 
 class LayerNorm2d(LayerNorm):
@@ -297,7 +310,7 @@ class RMSNorm:
         eps = 2.0 ** -dtypes.finfo(wide.dtype)[1] if self.eps is None else self.eps
         result = wide * ((wide * wide).mean(axes, keepdim=True) + eps).rsqrt()
         result = result if self.weight is None else result * self.weight
-        return result.cast(least_upper_float(x.dtype))
+        return result.cast(_result_dtype(x, self.weight))
 
 
 def _shape(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:

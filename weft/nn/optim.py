@@ -13,11 +13,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypedDict, Unpack
 
 from weft.device import Device
-from weft.dtype import DType, dtypes, least_upper_dtype
+from weft.dtype import DType, computing_dtype, dtypes, least_upper_dtype
 from weft.errors import ArgumentError, ShapeError
 from weft.helpers import dedup, prod
 from weft.knobs import FUSE_OPTIM
-from weft.mixin.dtype import computing_dtype
 from weft.nn.clip import clip_grad_norm_, clip_grad_value_, get_total_norm
 from weft.tensor import Tensor
 

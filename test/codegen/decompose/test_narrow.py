@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 from test.codegen.decompose.harness import HALF, PLAIN, compute, interpret, random
-from weft.codegen.decompose.narrow import NARROW
-from weft.dtype import DType, bits_of, convert, dtypes, to_numpy_dtype, value_of_bits
+from weft.dtype import NARROW_FLOATS, DType, bits_of, convert, dtypes, to_numpy_dtype, value_of_bits
 from weft.renderer.base import Renderer
 from weft.renderer.cstyle import CRenderer
 from weft.uop.node import UOp
 
-narrow = pytest.mark.parametrize("dtype", sorted(NARROW), ids=lambda d: d.name)
+narrow = pytest.mark.parametrize("dtype", sorted(NARROW_FLOATS), ids=lambda d: d.name)
 renderers = pytest.mark.parametrize(
     "renderer", [PLAIN, HALF, CRenderer()], ids=["llvm", "llvm half", "c"]
 )

@@ -9,7 +9,7 @@ Invariant: an op that the renderer names as its own is left alone, with the op t
 from __future__ import annotations
 
 from weft.codegen.decompose import arithmetic, narrow, totality, transcendental, trigonometry
-from weft.dtype import dtypes
+from weft.dtype import NARROW_FLOATS, dtypes
 from weft.renderer.base import Renderer
 from weft.uop.matcher import PatternMatcher
 from weft.uop.node import UOp
@@ -25,7 +25,7 @@ def decompose(ast: UOp, renderer: Renderer) -> UOp:
     for node in ast.toposort():
         # mostly there is nothing to do, and the kernel need not be made anew to find that out
         if node.op in _DECOMPOSED and RULES.rewrite(node, renderer) is not None:
-            return graph_rewrite(ast, RULES, ctx=renderer, name="decompose")
+            return graph_rewrite(ast, RULES, ctx=renderer, name="decompose", bpm=ROUNDINGS)
     return ast
 
 
@@ -54,13 +54,22 @@ def decompose_cast(ctx: Renderer, node: UOp) -> UOp | None:
         return None
     x, target = node.src[0], node.dtype
     source = x.dtype.scalar()
-    if source in narrow.NARROW:
+    if source in NARROW_FLOATS:
         return narrow.decompose_from_narrow(x, target, source in ctx.native_dtypes)
-    if target.scalar() in narrow.NARROW:
+    if target.scalar() in NARROW_FLOATS:
         return narrow.decompose_to_narrow(x, target, target.scalar() in ctx.native_dtypes)
     if totality.is_float_to_int(x.dtype, target.scalar()):
         return totality.decompose_float_to_int(x, target)
     return None
+
+
+def decompose_rounding(ctx: Renderer, node: UOp, middle: UOp, x: UOp) -> UOp | None:
+    """CAST(CAST(x, bfloat16), float32) -> x rounded in its place, without a way there and back."""
+    if ctx.is_native(Ops.CAST) or middle.dtype.scalar() in ctx.native_dtypes:
+        return None
+    if middle.dtype.scalar() not in NARROW_FLOATS or x.dtype is not node.dtype:
+        return None
+    return narrow.decompose_rounding(x, middle.dtype)
 
 
 _UNARY = {
@@ -84,6 +93,20 @@ RULES = PatternMatcher(
         (UPat(tuple(_UNARY), name="node"), decompose_unary),
         (UPat(tuple(_BINARY), name="node"), decompose_binary),
         (UPat(Ops.CAST, name="node"), decompose_cast),
+    ]
+)
+# before the two casts are decomposed one by one
+ROUNDINGS = PatternMatcher(
+    [
+        (
+            UPat(
+                Ops.CAST,
+                dtypes.float32,
+                src=(UPat(Ops.CAST, src=(UPat.var("x", dtypes.float32),), name="middle"),),
+                name="node",
+            ),
+            decompose_rounding,
+        )
     ]
 )
 _DECOMPOSED = frozenset({*_UNARY, *_BINARY, Ops.CAST})

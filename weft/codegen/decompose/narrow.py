@@ -12,7 +12,6 @@ from weft.dtype import FORMATS, DType, dtypes
 from weft.float_format import FLOAT32, FloatFormat
 from weft.uop.node import UOp
 
-NARROW = frozenset({dtypes.float16, dtypes.bfloat16, *dtypes.fp8s})
 _STORED_AS = {1: dtypes.uint8, 2: dtypes.uint16}
 _SIGN = 1 << 31
 _INFINITY = 0x7F800000
@@ -31,6 +30,22 @@ def decompose_to_narrow(x: UOp, target: DType, native: bool) -> UOp | None:
     if source is dtypes.float32:
         return None if native else narrow_bits(x, target)
     return as_float32_for_rounding(x).cast(target)
+
+
+def decompose_rounding(x: UOp, target: DType) -> UOp | None:
+    """CAST(CAST(x: float32, bfloat16), float32) -> the bits of x with the low half rounded off.
+
+    None where the format's exponents differ from float32's: there it is a conversion both ways.
+    """
+    layout = FORMATS[target.scalar()]
+    if layout.exponent_bits != FLOAT32.exponent_bits or layout.finite_only:
+        return None
+    cut = FLOAT32.mantissa_bits - layout.mantissa_bits
+    bits = bits_as(x, dtypes.uint32)
+    odd = shift_right(bits, cut) & 1
+    rounded = (bits + ((1 << (cut - 1)) - 1) + odd) & ((1 << FLOAT32.width) - (1 << cut))
+    # a carry would turn some nans into numbers
+    return bits_as(x.ne(x).where(layout.nan_bits << cut, rounded), dtypes.float32)
 
 
 def widen_bits(x: UOp) -> UOp:
