@@ -631,6 +631,7 @@ gradient_rules: dict[Ops, Rule] = {
     Ops.ADD: add_gradient,
     Ops.MUL: mul_gradient,
     Ops.MULACC: mulacc_gradient,
+    Ops.MULADD: mulacc_gradient,
     Ops.NEG: neg_gradient,
     Ops.FDIV: fdiv_gradient,
     Ops.MAX: max_gradient,

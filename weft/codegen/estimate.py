@@ -28,7 +28,7 @@ def estimate(sink: UOp) -> tuple[sint, sint]:
     for node in order:
         if node.op in GroupOp.ALU and node.dtype is not dtypes.weakint:
             if node.src[-1].dtype is not dtypes.weakint:
-                weight = 2 if node.op is Ops.MULACC else 1
+                weight = 2 if node.op in (Ops.MULACC, Ops.MULADD) else 1
                 operations = operations + _rounds(node.ranges, counts) * weight
         elif node.op is Ops.REDUCE:
             ranges = node.ranges | node.src[0].ranges | set(own_axes(node))

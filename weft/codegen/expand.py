@@ -26,7 +26,7 @@ from weft.codegen.lanes import (
     scale,
     store,
 )
-from weft.codegen.linearize import identity_of
+from weft.codegen.linearize import identity_of, step
 from weft.codegen.shuffle import LEAST_LOADED, load_apart, load_square, squares, store_square
 from weft.dtype import dtypes
 from weft.errors import CompileError
@@ -362,7 +362,7 @@ class _Expansion:
                 if reduce.arg is not Ops.ADD or value.op is not Ops.MUL:
                     wide = [_combine(reduce.arg, wide)]
                 for term in wide:
-                    total = UOp(reduce.arg, total.dtype, (total, term))
+                    total = step(reduce.arg, total, term)
                 sums.append(store(Place(memory, at, None), total, count, (*loops, *fill_loops)))
             results.append(memory.after(*[each for each in sums if each is not None]))
         return results
@@ -417,10 +417,7 @@ def _reduce_parts(op: Ops, terms: list[UOp], loops: tuple[UOp, ...], vector: lis
 def _combine(op: Ops, terms: list[UOp]) -> UOp:
     """A balanced tree: short dependency chains, and the error of a pairwise sum."""
     while len(terms) > 1:
-        pairs = [
-            fold_node(UOp(op, terms[i].dtype, (terms[i], terms[i + 1])))
-            for i in range(0, len(terms) - 1, 2)
-        ]
+        pairs = [fold_node(step(op, terms[i], terms[i + 1])) for i in range(0, len(terms) - 1, 2)]
         terms = pairs + terms[len(pairs) * 2 :]
     return terms[0]
 
@@ -433,5 +430,5 @@ def _combine_lanes(op: Ops, vector: UOp) -> UOp:
             return _combine(op, [vector.gep(i) for i in range(count)])
         low = vector.gep(tuple(range(count // 2)))
         high = vector.gep(tuple(range(count // 2, count)))
-        vector = UOp(op, low.dtype, (low, high))
+        vector = step(op, low, high)
     return vector

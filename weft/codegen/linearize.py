@@ -18,7 +18,7 @@ from typing import TypeAlias
 from weft.codegen.place import Loop, Nest
 from weft.dtype import DType, dtypes
 from weft.uop.node import UOp, derive_ranges
-from weft.uop.opset import OPSET, Ops
+from weft.uop.opset import OPSET, SUMMING, Ops
 
 # named where they stand and never move: they come first
 HEAD = (Ops.PARAM, Ops.VARIABLE, Ops.LOCAL, Ops.CONST)
@@ -50,6 +50,12 @@ def identity_of(op: Ops, dtype: DType) -> UOp:
     if identity is None:
         identity = 0
     return UOp.const(dtype, identity)
+
+
+def step(op: Ops, total: UOp, value: UOp) -> UOp:
+    """One more value taken in by a reduction."""
+    tag = SUMMING if op is Ops.ADD and total.dtype.kind == "float" else None
+    return UOp(op, total.dtype, (total, value), None, tag)
 
 
 class _Linearizer:
@@ -291,7 +297,7 @@ class _Linearizer:
             inside = self.done[_axis(self.nest.innermost(reduce))]
             self.sums[reduce] = UOp(Ops.LOAD, reduce.dtype, (register, inside))
             written.append(self.sums[reduce])
-        after = UOp(reduce.arg, reduce.dtype, (self.sums[reduce], self.done[update.value]))
+        after = step(reduce.arg, self.sums[reduce], self.done[update.value])
         self.sums[reduce] = after
         written.append(after)
         if update.is_last:

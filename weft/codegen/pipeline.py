@@ -19,6 +19,7 @@ from weft.codegen.decompose.decompose import decompose
 from weft.codegen.decompose_updates import decompose_updates
 from weft.codegen.estimate import estimate
 from weft.codegen.expand import expand
+from weft.codegen.fuse_products import fuse_products
 from weft.codegen.hoist import hoist_sums
 from weft.codegen.linearize import linearize
 from weft.codegen.lower_index import lower_index
@@ -134,7 +135,8 @@ def _lower(ast: UOp, renderer: Renderer) -> ProgramSpec:
     for step in PROGRAM_PASSES:
         sink = _run(step, sink, renderer)
     nest = Nest(sink)
-    uops = decompose_updates(linearize(hoist_sums(sink, nest), nest), renderer)
+    uops = fuse_products(linearize(hoist_sums(sink, nest), nest), renderer.target)
+    uops = decompose_updates(uops, renderer)
     # what was simplified away is still an argument: callers pass what the kernel was made with
     given = list(ast.toposort())
     params = program_params(given)

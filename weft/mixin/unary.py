@@ -41,10 +41,13 @@ def in_wide_floats(
 
 
 def polynomial(x: Any, coefficients: Sequence[float]) -> Any:
-    """The polynomial with these coefficients, the constant one first, by Horner's rule."""
-    result = x * coefficients[-1] + coefficients[-2]
-    for coefficient in reversed(coefficients[:-2]):
-        result = result * x + coefficient
+    """The polynomial with these coefficients, the constant one first, by Horner's rule.
+
+    Each step is one node: its product is rounded or not, but the same wherever it is computed.
+    """
+    result = x._constant(coefficients[-1])
+    for coefficient in reversed(coefficients[:-1]):
+        result = x.alu(Ops.MULADD, result, x._constant(coefficient))
     return result
 
 
@@ -219,8 +222,9 @@ class UnaryMixin(DTypeMixin):
         # They end where the result is still finite: the gradient of the error is inf - inf else.
         bounded = self.clip(-104.0, 88.72283)
         low = bounded.alu(Ops.MULACC, bounded._constant(LOG2_E), (bounded * LOG2_E).neg())
-        low = low + bounded * LOG2_E_REST
-        return (self * LOG2_E).exp2() * (low * LN_2 + 1)
+        low = bounded.alu(Ops.MULADD, bounded._constant(LOG2_E_REST), low)
+        error = low.alu(Ops.MULADD, low._constant(LN_2), low._constant(1))
+        return (self * LOG2_E).exp2() * error
 
     def _bounded_exp(self) -> Self:
         """`exp` where only the absolute error counts: of what is negative, or becomes a divisor.

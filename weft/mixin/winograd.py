@@ -23,6 +23,7 @@ from weft.helpers import ceildiv, prod
 from weft.knobs import WINO
 from weft.mixin.movement import is_int
 from weft.renderer.base import Target
+from weft.uop.opset import Ops
 
 Matrix = tuple[tuple[float, ...], ...]
 
@@ -154,6 +155,17 @@ def _gain(
     return plain * lanes / (products + transforms * lanes / width + once)
 
 
+def _added(total: Any, piece: Any, factor: float) -> Any:
+    """total + piece * factor, as few operations as it takes; None is nothing yet."""
+    if abs(factor) == 1:
+        if total is None:
+            return piece if factor > 0 else -piece
+        return total + piece if factor > 0 else total - piece
+    if total is None:
+        return piece * factor
+    return piece.alu(Ops.MULADD, piece._constant(factor), total)
+
+
 def _sum_of(factors: Sequence[float], pieces: Sequence[Any]) -> tuple[Any, float] | None:
     """Pieces times numbers, added up, and a factor of all: it takes the first sign, and what all
     have in common, so that rows which differ in that alone have one sum."""
@@ -165,9 +177,7 @@ def _sum_of(factors: Sequence[float], pieces: Sequence[Any]) -> tuple[Any, float
     whole = -whole if terms[0][0] < 0 else whole
     total: Any = None
     for factor, piece in terms:
-        share = factor / whole
-        term = piece if abs(share) == 1 else piece * abs(share)
-        total = term if total is None else total + term if share > 0 else total - term
+        total = _added(total, piece, factor / whole)
     return total, whole
 
 
@@ -180,11 +190,7 @@ def combine(matrix: Matrix, pieces: Sequence[Any], parts: Sequence[slice]) -> li
         found = sorted([one for one in sums if one is not None], key=lambda one: one[1] < 0)
         total: Any = None
         for part, factor in found:
-            term = part if abs(factor) == 1 else part * abs(factor)
-            if total is None:
-                total = term if factor > 0 else -term
-            else:
-                total = total + term if factor > 0 else total - term
+            total = _added(total, part, factor)
         rows.append(total)
     return rows
 

@@ -569,8 +569,8 @@ class CRenderer(CStyle):
 
     def head(self, name: str, uops: Sequence[UOp], params: Sequence[UOp]) -> list[str]:
         lines = ["#include <stdbool.h>", "#include <stdint.h>"]
-        if any(uop.tag == "exact" for uop in uops):
-            # these round where they stand: a compiler must not fuse them with their neighbours
+        if any(uop.op is Ops.MUL and uop.dtype.kind == "float" for uop in uops):
+            # a product rounds where it stands: a compiler must not fuse it with its sum
             lines.append("#pragma STDC FP_CONTRACT OFF")
         vectors = {uop.dtype for uop in uops if uop.dtype.count > 1}
         lines += self.vector_types(vectors)

@@ -173,12 +173,11 @@ class CUDARenderer(GroupStyle):
         return super().convert(text, source, target)
 
     def own_form(self, uop: UOp, operands: tuple[str, ...]) -> str | None:
-        """These round where they stand: the compiler fuses no intrinsic with its neighbours."""
-        names = {Ops.ADD: "add", Ops.MUL: "mul"}
-        if uop.tag != "exact" or uop.op not in names or uop.dtype.kind != "float":
+        """A product rounds where it stands: the compiler fuses no intrinsic with its sum."""
+        if uop.op is not Ops.MUL or uop.dtype.kind != "float":
             return None
         letter = "f" if uop.dtype.scalar() is dtypes.float32 else "d"
-        return f"__{letter}{names[uop.op]}_rn({', '.join(map(strip, operands))})"
+        return f"__{letter}mul_rn({', '.join(map(strip, operands))})"
 
     # ------------------------------------------------------------ memory and lanes
     def barrier(self) -> str:

@@ -60,8 +60,9 @@ class GroupStyle(CStyle):
         return dtype.count
 
     def rounding_lines(self, uops: Sequence[UOp]) -> list[str]:
-        """Ops tagged "exact" round where they stand: nothing may be fused in such a program."""
-        return [self.no_fusing] if any([u.tag == "exact" for u in uops]) else []
+        """A product rounds where it stands: the compiler must not fuse it with its sum."""
+        is_product = [u.op is Ops.MUL and u.dtype.kind == "float" for u in uops]
+        return [self.no_fusing] if any(is_product) else []
 
     def extra_buffers(self, uops: Sequence[UOp]) -> int:
         """Buffers beside those of the kernel."""

@@ -318,9 +318,6 @@ class _Function:
         names = _INSTRUCTIONS[uop.op]
         if kind == "float":
             name = names[0]
-            # contract: a product and its sum may become one fused operation
-            if uop.op in (Ops.ADD, Ops.MUL) and uop.tag != "exact":
-                name = f"{name} contract"
         else:
             name = names[1] if kind == "int" else names[2]
         return self.emit(

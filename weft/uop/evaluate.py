@@ -275,7 +275,7 @@ def _shift_right(dtype: DType) -> Function:
 
 
 def _float_function(op: Ops, dtype: DType) -> Function:
-    if op is Ops.MULACC:
+    if op in (Ops.MULACC, Ops.MULADD):
         return functools.partial(multiply_add, dtype)
     function, exact = _FLOATS[op]
     if exact and not FORMATS[dtype].single_nan:

@@ -15,6 +15,8 @@ from enum import Enum, auto
 
 # a tag of EXP2: its operand is at most 0, or nan, and a result that is not a normal number may be 0
 FALLING = "falling"
+# tag of an ADD that is a step of a sum: it may take in a product that is not rounded
+SUMMING = "summing"
 
 
 class Ops(Enum):
@@ -73,6 +75,7 @@ class Ops(Enum):
     # elementwise: ternary
     WHERE = auto()
     MULACC = auto()
+    MULADD = auto()
     # elementwise: types
     CAST = auto()
     BITCAST = auto()
@@ -320,6 +323,14 @@ _ROWS = (
     OpRow(Ops.WHERE, 3, Shape.ELEMENTWISE, Typing.WHERE, "y where c else z"),
     OpRow(Ops.MULACC, 3, Shape.ELEMENTWISE, Typing.ALL_SAME, "x * y + z, once rounded", on="float"),
     OpRow(
+        Ops.MULADD,
+        3,
+        Shape.ELEMENTWISE,
+        Typing.ALL_SAME,
+        "x * y + z, rounded once where the target can, else twice",
+        on="float",
+    ),
+    OpRow(
         Ops.CAST,
         1,
         Shape.ELEMENTWISE,
@@ -419,7 +430,7 @@ class GroupOp:
             Ops.THREEFRY,
         }
     )
-    Ternary = frozenset({Ops.WHERE, Ops.MULACC})
+    Ternary = frozenset({Ops.WHERE, Ops.MULACC, Ops.MULADD})
     ALU = Unary | Binary | Ternary
     Elementwise = ALU | {Ops.CAST, Ops.BITCAST}
     Movement = frozenset(

@@ -14,7 +14,6 @@ from weft.codegen.decompose.terms import (
     MANTISSA,
     absolute,
     bits_as,
-    exact,
     fused,
     shift_left,
     shift_right,
@@ -86,7 +85,7 @@ def decompose_sqrt(x: UOp) -> UOp:
     y = bits_as(seed - shift_right(bits_as(scaled, integer), 1), dtype)
     for _ in range(_STEPS[dtype]):
         y = y * (1.5 - scaled * 0.5 * y * y)
-    root = exact(scaled * y)
+    root = scaled * y
     root = root + fused(-root, root, scaled) * (y * 0.5)
     root = tiny.where(root * 2.0 ** -(shift // 2), root)
     root = (x.eq(0.0) | x.eq(math.inf)).where(x, root)
@@ -103,7 +102,7 @@ def decompose_threefry(counter: UOp, key: UOp) -> UOp:
     """THREEFRY(counter, key) -> twenty rounds on two words of 32 bits, the low half first."""
     first, second = _halves(counter)
     low_key, high_key = _halves(key)
-    keys = (low_key, high_key, low_key ^ high_key ^ _PARITY)
+    keys = low_key, high_key, low_key ^ high_key ^ _PARITY
     first, second = first + keys[0], second + keys[1]
     for number in range(_ROUNDS):
         rotation = _ROTATIONS[number % len(_ROTATIONS)]

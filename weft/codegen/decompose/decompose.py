@@ -48,6 +48,16 @@ def decompose_binary(ctx: Renderer, node: UOp) -> UOp | None:
     return _BINARY[node.op](*node.src)
 
 
+def decompose_muladd(ctx: Renderer, node: UOp) -> UOp | None:
+    """MULADD(x, y, z) -> MULACC(x, y, z), or x*y + z where that would be a call."""
+    if ctx.is_native(Ops.MULADD):
+        return None
+    x, y, z = node.src
+    if ctx.target.has_fma:
+        return UOp(Ops.MULACC, node.dtype, (x, y, z))
+    return UOp(Ops.ADD, node.dtype, (UOp(Ops.MUL, node.dtype, (x, y)), z))
+
+
 def decompose_cast(ctx: Renderer, node: UOp) -> UOp | None:
     """CAST(float -> int) -> a guarded one; CAST(bfloat16 -> float32) -> shifts."""
     if ctx.is_native(Ops.CAST) or node.tag == "raw":
@@ -92,6 +102,7 @@ RULES = PatternMatcher(
     [
         (UPat(tuple(_UNARY), name="node"), decompose_unary),
         (UPat(tuple(_BINARY), name="node"), decompose_binary),
+        (UPat(Ops.MULADD, name="node"), decompose_muladd),
         (UPat(Ops.CAST, name="node"), decompose_cast),
     ]
 )
@@ -109,4 +120,4 @@ ROUNDINGS = PatternMatcher(
         )
     ]
 )
-_DECOMPOSED = frozenset({*_UNARY, *_BINARY, Ops.CAST})
+_DECOMPOSED = frozenset({*_UNARY, *_BINARY, Ops.MULADD, Ops.CAST})

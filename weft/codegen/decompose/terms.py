@@ -1,8 +1,8 @@
 """Small building blocks of decompositions.
 
 In: UOps of scalar or vector dtype. Out: UOps. Sits below the other files of this package.
-Invariant: two tags mean something to renderers: "raw" is an op with C's semantics whose operands
-are proven safe, "exact" is a float op that rounds where it stands and is not fused with another.
+Invariant: ADD and MUL round where they stand; what may be fused is a MULADD. The tag "raw" means
+something to renderers: an op with C's semantics whose operands are proven safe.
 """
 
 from __future__ import annotations
@@ -36,11 +36,6 @@ def truncate_to(x: UOp, dtype: DType) -> UOp:
     return UOp(Ops.CAST, like(dtype, x), (x,), tag="raw")
 
 
-def exact(value: UOp) -> UOp:
-    """The op rounds here: no fused multiply-add."""
-    return value.rtag("exact")
-
-
 def like(dtype: DType, x: UOp) -> DType:
     """`dtype` with as many lanes as x."""
     return dtype.vec(x.dtype.count)
@@ -61,11 +56,16 @@ def fused(x: UOp, y: UOp | float, z: UOp | float) -> UOp:
     return UOp(Ops.MULACC, x.dtype, (x, x.const_like(y), x.const_like(z)))
 
 
+def muladd(x: UOp, y: UOp | float, z: UOp | float) -> UOp:
+    """x*y + z, as fast as the target can."""
+    return UOp(Ops.MULADD, x.dtype, (x, x.const_like(y), x.const_like(z)))
+
+
 def polynomial(x: UOp, coefficients: Sequence[float]) -> UOp:
-    """c0 + x*(c1 + x*(c2 + ...)): each step may become one fused operation."""
+    """c0 + x*(c1 + x*(c2 + ...)), each step one operation where the target can."""
     value = x.const_like(coefficients[-1])
     for coefficient in reversed(coefficients[:-1]):
-        value = value * x + coefficient
+        value = muladd(value, x, coefficient)
     return value
 
 

@@ -21,8 +21,8 @@ from weft.codegen.decompose.terms import (
     MANTISSA,
     absolute,
     bits_as,
-    exact,
     fused,
+    muladd,
     polynomial,
     power_of_two,
     shift_left,
@@ -102,8 +102,8 @@ def falling_exp2(x: UOp) -> UOp:
     dtype = x.dtype.scalar()
     table, integer = _EXP2[dtype], INT_OF[dtype]
     rounder = table.rounder + BIAS[dtype]
-    shifted = exact(x + rounder)
-    power = polynomial(x - exact(shifted - rounder), (1.0, *table.terms))
+    shifted = x + rounder
+    power = polynomial(x - (shifted - rounder), (1.0, *table.terms))
     scale = bits_as(shift_left(bits_as(shifted, integer), MANTISSA[dtype]), dtype)
     return (x < 1.0 - BIAS[dtype]).where(0.0, power * scale)
 
@@ -120,8 +120,8 @@ def exp2_of_sum(x: UOp, rest: UOp | None) -> UOp:
     # comparisons with NaN are false, so NaN goes on; one after the other, each is one instruction
     clamped = (x.const_like(table.high) < x).where(table.high, x)
     clamped = (clamped < table.low).where(table.low, clamped)
-    shifted = exact(clamped + rounder)
-    f = clamped - exact(shifted - rounder)
+    shifted = clamped + rounder
+    f = clamped - (shifted - rounder)
     terms = [2 * term for term in table.terms]
     if rest is None:
         power = polynomial(f, (2.0, *terms))
@@ -206,13 +206,14 @@ def decompose_log2(x: UOp) -> UOp:
     s = f / (f + 2.0)
     z = s * s
     half_square = f * f * 0.5
-    tail = s * (half_square + z * polynomial(z, table.terms))
+    tail = s * muladd(z, polynomial(z, table.terms), half_square)
     mask = -(1 << (MANTISSA[dtype] + 1 - table.kept))
     high = bits_as(bits_as(f - half_square, integer) & mask, dtype)
     low = (f - high) - half_square + tail
     product = high * table.high
-    total = exact(e + product)
-    rest = exact(exact(e - total) + product) + ((low + high) * table.low + low * table.high)
+    total = e + product
+    small = muladd(low + high, table.low, low * table.high)
+    rest = ((e - total) + product) + small
     value = total + rest
     infinite = x.eq(math.inf)
     value = infinite.where(math.inf, value)
@@ -278,14 +279,14 @@ def _pow_float32(size: UOp, y: UOp) -> UOp:
     f = bits_as(bits - shift_left(exponent, 52), dtypes.float64) - 1.0
     s = f / (f + 2.0)
     z = s * s
-    logarithm = exponent.cast(dtypes.float64) + s * polynomial(z, _LOG2_SHORT)
+    logarithm = muladd(s, polynomial(z, _LOG2_SHORT), exponent.cast(dtypes.float64))
     power = y.cast(dtypes.float64) * logarithm
     # far enough that float32 overflows or underflows, and 2**n is a normal float64
     power = (power < -300.0).where(-300.0, (power.const_like(300.0) < power).where(300.0, power))
     rounder = _EXP2[dtypes.float64].rounder
-    shifted = exact(power + rounder)
+    shifted = power + rounder
     n = bits_as(shifted, dtypes.int64) - bits_as(power.const_like(rounder), dtypes.int64)
-    fraction = power - exact(shifted - rounder)
+    fraction = power - (shifted - rounder)
     value = polynomial(fraction, _EXP2_SHORT) * power_of_two(n, dtypes.float64)
     return value.cast(dtypes.float32)
 
@@ -323,8 +324,8 @@ def _log2_pair(x: UOp) -> Pair:
     """log2(x) for x > 0 to about 70 bits, in float64."""
     m, e = split_exponent(x)
     f = m - 1.0
-    divisor = exact(f + 2.0)
-    divisor_rest = exact(f - exact(divisor - 2.0))
+    divisor = f + 2.0
+    divisor_rest = f - (divisor - 2.0)
     s = f / divisor
     s_rest = (fused(-s, divisor, f) - s * divisor_rest) / divisor
     z = multiply_pairs((s, s_rest), (s, s_rest))
@@ -333,7 +334,7 @@ def _log2_pair(x: UOp) -> Pair:
     )
     grown = multiply_pairs(z, series)
     one_more = fast_sum(x.const_like(1.0), grown[0])
-    factor = (one_more[0], one_more[1] + grown[1])
+    factor = one_more[0], one_more[1] + grown[1]
     natural = multiply_pairs((s, s_rest), factor)
     binary = multiply_pairs(
         natural, (x.const_like(_TWO_OVER_LN2[0]), x.const_like(_TWO_OVER_LN2[1]))
@@ -344,15 +345,15 @@ def _log2_pair(x: UOp) -> Pair:
 
 def fast_sum(x: UOp, y: UOp) -> Pair:
     """x + y and its rounding error, for |x| >= |y|."""
-    total = exact(x + y)
-    return total, exact(y - exact(total - x))
+    total = x + y
+    return total, y - (total - x)
 
 
 def sum_pair(x: UOp, y: UOp) -> Pair:
     """x + y and its rounding error."""
-    total = exact(x + y)
-    part = exact(total - x)
-    return total, exact(exact(x - exact(total - part)) + exact(y - part))
+    total = x + y
+    part = total - x
+    return total, (x - (total - part)) + (y - part)
 
 
 def add_to_pair(x: Pair, y: UOp) -> Pair:
@@ -361,6 +362,6 @@ def add_to_pair(x: Pair, y: UOp) -> Pair:
 
 
 def multiply_pairs(x: Pair, y: Pair) -> Pair:
-    product = exact(x[0] * y[0])
+    product = x[0] * y[0]
     rest = fused(x[0], y[0], -product) + (x[0] * y[1] + x[1] * y[0])
     return fast_sum(product, rest)

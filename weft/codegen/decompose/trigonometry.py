@@ -16,7 +16,7 @@ from weft.codegen.decompose.terms import (
     absolute,
     bits_as,
     constant,
-    exact,
+    muladd,
     polynomial,
     shift_left,
     shift_right,
@@ -81,8 +81,8 @@ def _sin_float32(x: UOp) -> UOp:
     turns, quadrant = _reduce_float32(x)
     r = turns * _HALF_PI[0]
     z = r * r
-    sine = r + r * z * polynomial(z, _SIN_SHORT)
-    cosine = z * z * polynomial(z, _COS_SHORT) - z * 0.5 + 1.0
+    sine = muladd(r * z, polynomial(z, _SIN_SHORT), r)
+    cosine = muladd(z * z, polynomial(z, _COS_SHORT), z * -0.5) + 1.0
     return _choose(quadrant, sine, cosine, x)
 
 
@@ -177,7 +177,7 @@ def _round(x: UOp) -> tuple[UOp, UOp]:
     """The nearest whole number as float64, and as int64."""
     shifted = x + _ROUNDER
     number = bits_as(shifted, dtypes.int64) - bits_as(x.const_like(_ROUNDER), dtypes.int64)
-    return exact(shifted - _ROUNDER), number
+    return shifted - _ROUNDER, number
 
 
 def _words(zeros: int, width: int, count: int) -> list[int]:
@@ -223,7 +223,7 @@ def _reduce_large_float64(x: UOp) -> tuple[Pair, UOp]:
     left = (fraction - truncate_to(rounded, dtypes.int64)).cast(dtypes.float64)
     below = bits_as(shift_right(low, 1), dtypes.int64).cast(dtypes.float64) * 2.0**-63
     pair = fast_sum(rounded, left + below)
-    scale = (rounded.const_like(_HALF_PI[0] * 2.0**-62), rounded.const_like(_HALF_PI[1] * 2.0**-62))
+    scale = rounded.const_like(_HALF_PI[0] * 2.0**-62), rounded.const_like(_HALF_PI[1] * 2.0**-62)
     return multiply_pairs(pair, scale), quadrant
 
 
