@@ -467,7 +467,15 @@ OWN_CASES: dict[str, Callable[[], Case]] = {
 
 # too large for several frameworks at once; and what is not kept in float32
 ALONE = ("decode_1b",)
-HALVES = {name: name.rpartition("_")[2] for name in MORE_CASES if name.endswith("float16")}
+# what rounding to a half type costs where much is fused
+for _dtype in ("float16", "bfloat16"):
+    OWN_CASES[f"elementwise_{_dtype}"] = lambda: _one_input("elementwise", _LARGE)
+    OWN_CASES[f"softmax_{_dtype}"] = lambda: _one_input("softmax", 4096, 4096)
+    OWN_CASES[f"layernorm_{_dtype}"] = lambda: _one_input("layernorm", 4096, 1024)
+    OWN_CASES[f"attention_{_dtype}"] = lambda: _attention(8, 512, 64)
+HALVES = {
+    name: name.rpartition("_")[2] for name in (*MORE_CASES, *OWN_CASES) if name.endswith("float16")
+}
 HALVES["decode_1b"] = "bfloat16"
 
 
@@ -475,4 +483,5 @@ def make(name: str) -> Case:
     """The case of a name."""
     case = {**CASES, **OWN_CASES}[name]()
     case.name = name
+    case.dtype = HALVES.get(name, case.dtype)
     return case
