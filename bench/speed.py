@@ -48,7 +48,7 @@ class Worker:
             folder = framework.replace("@", "_").replace(",", "_")
             cache = os.path.join(options.cache, folder)
         self.process = subprocess.Popen(
-            [frameworks.python(framework), "-m", "bench.worker", framework, name, path],
+            [frameworks.python(framework), "-P", "-m", "bench.worker", framework, name, path],
             text=True,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

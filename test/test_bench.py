@@ -68,9 +68,11 @@ def test_bits_of_halves() -> None:
 
 
 def test_what_is_kept_in_halves() -> None:
-    assert set(workloads.ALONE) <= workloads.HALVES.keys() <= workloads.CASES.keys()
+    assert set(workloads.ALONE) <= workloads.HALVES.keys()
+    assert workloads.HALVES.keys() <= workloads.CASES.keys() | workloads.OWN_CASES.keys()
     assert set(workloads.HALVES.values()) <= speed.TOLERANCES.keys()
     assert workloads.make("gemv_bfloat16").dtype == "bfloat16"
+    assert workloads.make("layernorm_float16").dtype == "float16"
 
 
 @pytest.mark.parametrize("name", ["int8", "Q4_0", "Q6_K"])

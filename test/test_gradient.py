@@ -207,6 +207,7 @@ RULES: dict[str, tuple[Function, tuple[Array, ...]]] = {
     "ADD": (op(Ops.ADD), (values(2, 3), values(2, 3, seed=1))),
     "MUL": (op(Ops.MUL), (values(2, 3), values(2, 3, seed=1))),
     "MULACC": (op(Ops.MULACC), (values(4), values(4, seed=1), values(4, seed=2))),
+    "MULADD": (op(Ops.MULADD), (values(4), values(4, seed=1), values(4, seed=2))),
     "NEG": (op(Ops.NEG), (values(4),)),
     "FDIV": (op(Ops.FDIV), (values(4), values(4, seed=1))),
     "MAX": (op(Ops.MAX), (values(5), values(5, seed=1))),
