@@ -18,7 +18,7 @@ from weft.nn.formats.relayout import laid_out
 from weft.nn.formats.source import (
     ByteSource,
     Readable,
-    checked_sizes,
+    checked_shape,
     computable,
     open_source,
     refuse_overlaps,
@@ -176,7 +176,7 @@ def _read_info(reader: _Reader) -> _Info:
         raise DataError(f"{where} has {axes} axes; at most {_MOST_AXES} are read")
     sizes = struct.unpack(f"<{axes}Q", reader.take(8 * axes))
     # the file counts axes from the fastest
-    shape = checked_sizes(sizes[::-1], where)
+    shape = checked_shape(sizes[::-1], where)
     kind, offset = reader.number("I"), reader.number("Q")
     return _Info(name, shape, kind, offset)
 
