@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from test.mixin.compare import check
 from weft import GlobalCounters, Tensor
@@ -99,6 +101,23 @@ def test_movement(name: str) -> None:
 def test_movement_of_unrealized_values(name: str) -> None:
     ours, reference = CASES[name]
     check(ours(Tensor(DATA) * 2 + 1), reference(DATA * 2 + 1))
+
+
+@settings(max_examples=80, deadline=None, derandomize=True, database=None)
+@given(
+    st.sampled_from(["constant", "reflect", "replicate", "circular"]),
+    st.tuples(*[st.integers(1, 6)] * 2),
+    st.tuples(*[st.integers(-4, 5)] * 4),
+)
+def test_pads_that_grow_and_crop_agree_with_pytorch(
+    mode: str, shape: tuple[int, ...], padding: tuple[int, ...]
+) -> None:
+    array = np.arange(1, 1 + shape[0] * shape[1], dtype=np.float32).reshape(1, 1, *shape)
+    try:
+        wanted = torch.nn.functional.pad(torch.from_numpy(array), padding, mode=mode).numpy()
+    except RuntimeError:
+        return  # nothing is left, or more is copied than there is
+    check(Tensor(array).pad(padding, mode=mode), wanted)
 
 
 def test_split_and_chunk() -> None:
