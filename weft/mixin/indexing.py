@@ -404,10 +404,13 @@ class IndexingMixin(CreationMixin):
         return self._operand(mask).where(value, self)
 
     def nonzero(self, size: int | None = None, fill_value: int = 0) -> Self:
-        """The places of what is not zero, one row each. Without `size` they are counted first.
+        """The places of what is not zero, one row each. Without `size` they are counted first;
+        with it there are so many rows: the first ones, or `fill_value` where there are no more.
 
         >>> Tensor([0, 5, 6]).nonzero().tolist()
         [[1], [2]]
+        >>> Tensor([0, 5, 6]).nonzero(size=3, fill_value=-1).tolist()
+        [[1], [2], [-1]]
         """
         size = None if size is None else whole_number("size", size, least=0)
         flags = self.ne(0).flatten()
@@ -421,14 +424,16 @@ class IndexingMixin(CreationMixin):
         if not columns:
             return flat.unsqueeze(1).shrink(((0, count), (0, 0)))
         places = columns[0].stack(*columns[1:], dim=1)
-        return flat.ge(0).unsqueeze(1).where(places, fill_value)
+        # places stay whole numbers whatever the filling is
+        return flat.ge(0).unsqueeze(1).where(places, places._constant(fill_value))
 
     def _nonzero_positions(self, count: int) -> Self:
         """The places of the first `count` True of a vector; -1 when there are no more."""
         total = self.shape[0]
         # the n-th True is written to place n; the others to none
         order = self.cast(dtypes.default_int).cumsum(0)  # type: ignore[attr-defined]
-        target = self.where(order - 1, count)
+        # those beyond `count` too, by condition: CHECK_OOB=1 would take them for a mistake
+        target = self.bitwise_and(order.le(count)).where(order - 1, count)
         empty = self._from_uop(UOp.const(dtypes.default_int, -1).expand((count,)))
         return empty._written((0,), (target,), self._iota(total))
 
@@ -443,7 +448,7 @@ class IndexingMixin(CreationMixin):
         count = int(flags.sum().item()) if size is None else size  # type: ignore[attr-defined]
         places = flags._nonzero_positions(count)
         taken = self.flatten()._take({0: places.maximum(0)})
-        return places.ge(0).where(taken, fill_value)
+        return places.ge(0).where(taken, taken._constant(fill_value))
 
 
 def _greatest_gradient(gradient: UOp, node: UOp, static: tuple[Any, ...]) -> tuple[Any, ...]:
