@@ -17,6 +17,7 @@ from weft.mixin.check import whole_number
 from weft.mixin.creation import CreationMixin
 from weft.mixin.dtype import sum_dtype
 from weft.mixin.movement import broadcast_shape, is_int
+from weft.slopes import slope_rule
 from weft.uop.args import FunctionArg
 from weft.uop.node import UOp
 from weft.uop.opset import OPSET, Ops
@@ -338,6 +339,9 @@ class IndexingMixin(CreationMixin):
         nodes = (self.uop, *[tensor.uop for tensor in inputs])
         node = UOp(Ops.FUNCTION, self.dtype, nodes, FunctionArg(name, rule, static))
         return self._from_uop(node)
+
+    def _sloped(self, name: str, operand: Any) -> Self:
+        return self._with_rule(name, (operand,), slope_rule, (name,))
 
     def _scatter_scalar(self, dim: int, index: Self, src: Any, *reduce: Any) -> Self:
         """A scalar is allowed its one imagined axis."""
