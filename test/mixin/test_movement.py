@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from test.mixin.compare import check
 from weft import GlobalCounters, Tensor
 from weft.dtype import dtypes
-from weft.errors import ShapeError
+from weft.errors import IndexingError, ShapeError
 from weft.uop.node import UOp
 
 DATA = np.arange(24, dtype=np.int32).reshape(2, 3, 4)
@@ -118,6 +118,20 @@ def test_pads_that_grow_and_crop_agree_with_pytorch(
     except RuntimeError:
         return  # nothing is left, or more is copied than there is
     check(Tensor(array).pad(padding, mode=mode), wanted)
+
+
+@pytest.mark.parametrize("axes", [0, -1, (0, 2), [2, -1], (0, 1), (), (0, 1, 2, 3), (1,)])
+def test_squeeze_of_several_axes(axes: Any) -> None:
+    shape = (1, 3, 1, 1)
+    wanted = torch.zeros(shape).squeeze(tuple(axes) if isinstance(axes, list) else axes).shape
+    assert Tensor.zeros(*shape).squeeze(axes).shape == tuple(wanted)
+
+
+def test_squeeze_refuses_an_axis_twice() -> None:
+    with pytest.raises(IndexingError, match="each may be there once"):
+        Tensor.zeros(1, 2, 1).squeeze((0, -3))
+    with pytest.raises(IndexingError):
+        Tensor.zeros(1, 2, 1).squeeze((0, 3))
 
 
 def test_split_and_chunk() -> None:
