@@ -14,12 +14,13 @@ import math
 import pathlib
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from weft.errors import DataError, WeftError
 from weft.nn.formats.pickled import Named, Standin, refusal
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _NEW_OBJECT = "copyreg._reconstructor copy_reg._reconstructor"
 _NEW_OBJECT_WITH_NAMES = "copyreg.__newobj_ex__ copy_reg.__newobj_ex__"
@@ -145,6 +146,8 @@ class StandinNames(Mapping[str, Named]):
         return made
 
     def _numpy_number(self, arguments: tuple[Any, ...]) -> Any:
+        import numpy as np
+
         kind, data = arguments
         dtype = _numpy_dtype(kind, self.where)
         self.note(f"numpy.{dtype.name}")
@@ -232,6 +235,8 @@ class _NumpyType(Standin):
 
 def _numpy_dtype(kind: Any, where: str) -> np.dtype[Any]:
     """The dtype of numbers, text or dates; never of objects, whose bytes would be addresses."""
+    import numpy as np
+
     code = kind.code if isinstance(kind, _NumpyType) else None
     if not isinstance(code, str) or code[:1] not in tuple("biufcSUMm") or len(code) > 12:
         raise DataError(f"{where}: NumPy's type {str(code)[:40]!r} is not read")
@@ -274,6 +279,8 @@ def _numpy_of_buffer(arguments: tuple[Any, ...], where: str) -> _NumpyArray:
 
 
 def _numpy_array(data: Any, kind: Any, shape: Any, order: Any, where: str) -> np.ndarray[Any, Any]:
+    import numpy as np
+
     dtype = _numpy_dtype(kind, where)
     plain = isinstance(shape, tuple) and all(type(size) is int and size >= 0 for size in shape)
     if not plain or not isinstance(data, bytes) or order not in ("C", "F"):
