@@ -162,13 +162,17 @@ def test_an_old_pytorch_checkpoint(tmp_path: Path, size: int) -> None:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_a_gguf(tmp_path: Path, size: int) -> None:
+    """A tensor is read whole when it is used, so a small one behind a large one is."""
     path = tmp_path / "x.gguf"
-    info = struct.pack("<Q", 1) + b"w" + struct.pack("<IQQIQ", 2, 1024, size // 4096, 0, 0)
-    header = b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + info
+    large = struct.pack("<Q", 1) + b"a" + struct.pack("<IQQIQ", 2, 1024, size // 4096, 0, 0)
+    small = struct.pack("<Q", 1) + b"b" + struct.pack("<IQQIQ", 2, 3, 1, 0, size)
+    header = b"GGUF" + struct.pack("<IQQ", 3, 2, 0) + large + small
     path.write_bytes(header.ljust(-(-len(header) // 32) * 32, b"\0"))
     lengthen(path, size)
-    write_at(path, path.stat().st_size - LAST.nbytes, LAST.tobytes())
-    check(gguf_load(path)[1]["w"])
+    write_at(path, path.stat().st_size, LAST.tobytes())
+    tensors = gguf_load(path)[1]
+    assert tensors["a"].shape == (size // 4096, 1024)
+    check(tensors["b"])
 
 
 @pytest.mark.parametrize("size", SIZES)
