@@ -64,6 +64,7 @@ uop.scatter
 uop.template
 uop.kernel_graph
 uop.unpacked
+slopes
 gradient
 schedule.*
 renderer.*

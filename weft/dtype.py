@@ -14,7 +14,7 @@ from typing import Any
 
 from weft import float_format
 from weft.errors import ArgumentError, DTypeError
-from weft.float_format import ConstFloat, FloatFormat
+from weft.float_format import ConstFloat, FloatFormat, python_number
 from weft.knobs import DEFAULT_FLOAT, DEFAULT_INT
 from weft.scalar import (
     BY_NAME,
@@ -48,6 +48,7 @@ __all__ = [
     "from_numpy_dtype",
     "least_upper_dtype",
     "least_upper_float",
+    "python_number",
     "strong_dtype",
     "to_dtype",
     "to_numpy_dtype",
@@ -137,6 +138,7 @@ class DTypes(Names):
         >>> dtypes.from_py([1, [2, 3.0]]) is dtypes.default_float
         True
         """
+        value = python_number(value)
         if isinstance(value, bool):
             return self.bool
         if isinstance(value, float):

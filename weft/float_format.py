@@ -12,6 +12,7 @@ import math
 import struct
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 
 class ConstFloat(float):
@@ -105,6 +106,20 @@ FLOAT32 = FloatFormat(8, 23, bias=127)
 FLOAT64 = FloatFormat(11, 52, bias=1023)
 
 
+def python_number(value: Any) -> Any:
+    """A number of NumPy, or of a library like it, as Python's; other values as they are.
+
+    Everything that takes a number of Python takes those too. A Tensor is none: it has a `uop`.
+    """
+    if isinstance(value, (int, float)) or hasattr(value, "uop"):
+        return value
+    if not hasattr(value, "item") or getattr(value, "shape", None) != ():
+        return value
+    number = value.item()
+    # a long double, and a half type of ml_dtypes, give themselves
+    return number if isinstance(number, (int, float)) else float(number)
+
+
 def widen(value: int | float) -> float:
     """`value` as a float from which rounding to any narrower format is exact.
 
@@ -114,6 +129,9 @@ def widen(value: int | float) -> float:
     if isinstance(value, float):
         # Plain: a ConstFloat compares as a constant, here NaN and -0.0 must compare as numbers.
         return float(value)
+    if not isinstance(value, int):
+        number = python_number(value)
+        return widen(number) if isinstance(number, int) else float(number)
     magnitude = abs(value)
     excess = magnitude.bit_length() - 53
     if excess <= 0:

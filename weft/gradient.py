@@ -23,6 +23,7 @@ from weft.errors import ArgumentError
 from weft.helpers import prod
 from weft.knobs import ContextVar
 from weft.mixin.dtype import sum_dtype
+from weft.slopes import times_power
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
 from weft.uop.scatter import flat_index, new_state, put, wrapped
@@ -212,7 +213,8 @@ def sqrt_gradient(gradient: UOp, node: UOp) -> Gradients:
 
 def exp2_gradient(gradient: UOp, node: UOp) -> Gradients:
     """2**x * ln(2)."""
-    return (_in_wide_floats(lambda g, value: g * value * LN_2, gradient, node),)
+    wide = computing_dtype(node.dtype) if node.dtype in NARROW_FLOATS else node.dtype
+    return ((times_power(gradient.cast(wide), node) * LN_2).cast(node.dtype),)
 
 
 def log2_gradient(gradient: UOp, node: UOp) -> Gradients:

@@ -105,6 +105,7 @@ class DType:
                 raise DTypeError(f"{len(value)} values given for the {self.count} lanes of {self}")
             scalar = self.scalar()
             return tuple(scalar.const(lane) for lane in value)
+        value = float_format.python_number(value)
         if not isinstance(value, (float, int)):
             raise DTypeError(
                 f"{value!r} is a {type(value).__name__}; a constant is a bool, int or float"
@@ -298,6 +299,7 @@ truncate: dict[DType, Callable[[Any], Any]] = {
 def store(value: PyConst, target: DType) -> Any:
     """`value` as `target` holds it. Bools, ints and floats of Python say themselves what they are,
     so the type that a value comes from needs no look."""
+    value = float_format.python_number(value)
     if target.kind == "bool":
         return bool(value)
     if target.kind == "float" or not isinstance(value, float):

@@ -96,8 +96,13 @@ class Tensor(StorageMixin, metaclass=_TensorType):
     ) -> None:
         """From None, a number, bytes, lists, an array, a file's Path, a Variable, a UOp, a Tensor.
 
+        With a `dtype`, ints that it does not hold wrap, as those that are cast to it do (NumPy
+        raises instead); floats saturate.
+
         >>> Tensor([[1, 2], [3, 4]]).shape
         (2, 2)
+        >>> Tensor([300, -1], dtype="int8").tolist(), Tensor([300.0], dtype="int8").tolist()
+        ([44, -1], [127])
         """
         chosen = None if dtype is None else to_dtype(dtype)
         place = None if device is None else Device.canonicalize(device)

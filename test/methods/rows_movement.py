@@ -311,6 +311,8 @@ PADS = (
             *[case((3, 5), padding=(0, 3, 1, 2), mode=m) for m in ("replicate", "circular")],
             case((3, 5), padding=(0, 3, 1, 2), mode="reflect"),
             case((1, 2), padding=(3, 4), mode="replicate"),
+            *[case((3, 6), padding=(-2, 3), mode=m) for m in ("replicate", "circular")],
+            *[case((3, 6), padding=(2, -3, 1, -1), mode=m) for m in ("reflect", "circular")],
         ),
         NUMBERS,
     ),

@@ -77,3 +77,17 @@ def test_wrong_products() -> None:
         Tensor.einsum("ij,jk", Tensor.zeros(2, 2))
     with pytest.raises(ShapeError, match="sizes 2 and 3"):
         Tensor.einsum("i,i->i", Tensor.zeros(2), Tensor.zeros(3))
+
+
+@pytest.mark.parametrize(
+    "formula", ["..i->i", "...i...->i", "....ij->i", "i.j->i", "i1->i", "ij->i-"]
+)
+def test_a_wrong_ellipsis_is_named(formula: str) -> None:
+    with pytest.raises(ArgumentError, match=r"no list of axes.*one\s+ellipsis"):
+        Tensor.einsum(formula, Tensor.zeros(2, 2))
+
+
+def test_an_ellipsis_of_more_axes_than_letters() -> None:
+    assert Tensor.einsum("...a->...", Tensor.ones(*[1] * 30)).shape == (1,) * 29
+    with pytest.raises(ShapeError, match="names 3 axes, but the operand has 2"):
+        Tensor.einsum("abc...->a", Tensor.zeros(2, 2))

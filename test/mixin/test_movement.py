@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from test.mixin.compare import check
 from weft import GlobalCounters, Tensor
 from weft.dtype import dtypes
-from weft.errors import ShapeError
+from weft.errors import IndexingError, ShapeError
 from weft.uop.node import UOp
 
 DATA = np.arange(24, dtype=np.int32).reshape(2, 3, 4)
@@ -99,6 +101,37 @@ def test_movement(name: str) -> None:
 def test_movement_of_unrealized_values(name: str) -> None:
     ours, reference = CASES[name]
     check(ours(Tensor(DATA) * 2 + 1), reference(DATA * 2 + 1))
+
+
+@settings(max_examples=80, deadline=None, derandomize=True, database=None)
+@given(
+    st.sampled_from(["constant", "reflect", "replicate", "circular"]),
+    st.tuples(*[st.integers(1, 6)] * 2),
+    st.tuples(*[st.integers(-4, 5)] * 4),
+)
+def test_pads_that_grow_and_crop_agree_with_pytorch(
+    mode: str, shape: tuple[int, ...], padding: tuple[int, ...]
+) -> None:
+    array = np.arange(1, 1 + shape[0] * shape[1], dtype=np.float32).reshape(1, 1, *shape)
+    try:
+        wanted = torch.nn.functional.pad(torch.from_numpy(array), padding, mode=mode).numpy()
+    except RuntimeError:
+        return  # nothing is left, or more is copied than there is
+    check(Tensor(array).pad(padding, mode=mode), wanted)
+
+
+@pytest.mark.parametrize("axes", [0, -1, (0, 2), [2, -1], (0, 1), (), (0, 1, 2, 3), (1,)])
+def test_squeeze_of_several_axes(axes: Any) -> None:
+    shape = (1, 3, 1, 1)
+    wanted = torch.zeros(shape).squeeze(tuple(axes) if isinstance(axes, list) else axes).shape
+    assert Tensor.zeros(*shape).squeeze(axes).shape == tuple(wanted)
+
+
+def test_squeeze_refuses_an_axis_twice() -> None:
+    with pytest.raises(IndexingError, match="each may be there once"):
+        Tensor.zeros(1, 2, 1).squeeze((0, -3))
+    with pytest.raises(IndexingError):
+        Tensor.zeros(1, 2, 1).squeeze((0, 3))
 
 
 def test_split_and_chunk() -> None:

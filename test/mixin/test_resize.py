@@ -37,9 +37,23 @@ def test_agrees_with_pytorch(shape: tuple[int, ...], size: tuple[int, ...], mode
 
 def test_other_dtypes() -> None:
     ints = Tensor([[0, 10]], dtype="uint8").interpolate((4,))
-    assert ints.dtype.name == "uint8" and ints.tolist() == [[0, 2, 8, 10]]
+    assert ints.dtype.name == "uint8" and ints.tolist() == [[0, 3, 8, 10]]
     half = Tensor([[1.0, 3.0]], dtype="float16").interpolate((4,))
     assert half.dtype.name == "float16" and half.tolist() == [[1.0, 1.5, 2.5, 3.0]]
+
+
+@pytest.mark.parametrize("corners", [False, True])
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_bytes_round_to_the_bit_as_in_pytorch(mode: str, corners: bool) -> None:
+    # a byte between: halves go up, and the rows are rounded before the columns are weighed
+    generator = np.random.default_rng(0)
+    for size in ((4, 4), (10, 12), (7, 5), (3, 9), (16, 2), (5, 11), (13, 6)):
+        array = generator.integers(0, 256, (2, 3, 5, 6), dtype=np.uint8)
+        image = torch.from_numpy(array)
+        wanted = functional.interpolate(image, size=size, mode=mode, align_corners=corners)
+        found = Tensor(array).interpolate(size, mode, corners)
+        assert found.dtype.name == "uint8"
+        np.testing.assert_array_equal(found.numpy(), wanted.numpy(), err_msg=str(size))
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic", "area"])

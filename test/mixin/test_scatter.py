@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from test.mixin.compare import check
-from weft import GlobalCounters, Tensor, dtypes
+from weft import Context, GlobalCounters, Tensor, dtypes
 from weft.errors import ArgumentError, DTypeError, ShapeError
 
 REDUCTIONS = ["sum", "prod", "mean", "amax", "amin"]
@@ -308,6 +308,27 @@ def test_nonzero_and_masked_select() -> None:
     assert Tensor(array).masked_select(mask, size=2).tolist() == [0, 7]
     assert Tensor([0, 0]).nonzero().shape == (0, 1)
     assert Tensor([]).nonzero().shape == (0, 1)
+
+
+@pytest.mark.parametrize("device", ["CPU", "PYTHON"])
+@pytest.mark.parametrize("size", [0, 1, 4, 9])
+def test_nonzero_of_a_size_holds_the_first_and_a_filling(size: int, device: str) -> None:
+    array = np.array([[0, 5, 0], [7, 6, 1]])
+    places = np.concatenate([np.argwhere(array), np.full((9, 2), -1)])[:size]
+    values = np.concatenate([array[array > 0], np.full(9, -1)])[:size]
+    tensor = Tensor(array, device=device)
+    # what finds no place on purpose is no index outside
+    with Context(CHECK_OOB=1):
+        assert tensor.nonzero(size=size, fill_value=-1).tolist() == places.tolist()
+        found = tensor.masked_select(tensor > 0, size=size, fill_value=-1)
+        assert found.tolist() == values.tolist()
+
+
+def test_a_filling_does_not_change_the_dtype() -> None:
+    found = Tensor([0, 5]).nonzero(size=2, fill_value=-1.0)
+    assert found.dtype is dtypes.int32 and found.tolist() == [[1], [-1]]
+    selected = Tensor([1, 2]).masked_select(Tensor([True, False]), size=2, fill_value=7.0)
+    assert selected.dtype is dtypes.int32 and selected.tolist() == [1, 7]
 
 
 def test_nonzero_is_linear() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from weft import GlobalCounters, Tensor, TinyJit, nn
+from weft import Device, GlobalCounters, Tensor, TinyJit, nn
 from weft.nn.formats.dequantise import FORMATS, BlockFormat
 from weft.nn.formats.relayout import laid_out
 from weft.nn.state import gguf_load
@@ -72,6 +72,27 @@ def test_they_are_put_in_order_once(tmp_path: Path) -> None:
         np.testing.assert_allclose(found[0], expected.sum(1), rtol=1e-3, atol=1.0)
     # reading, the order, and the product; then the product alone
     assert kernels == [3, 1, 1]
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [(0, "float32"), (1, "float16"), (30, "bfloat16")])
+def test_plain_tensors_of_a_file_compute_and_are_read_once(
+    tmp_path: Path, kind: int, dtype: str
+) -> None:
+    values = np.arange(8, dtype=np.float32).reshape(2, 4)
+    stored = Tensor(values).cast(dtype).bitcast("uint32" if kind == 0 else "uint16").numpy()
+    info = struct.pack("<Q", 1) + b"w" + struct.pack("<IQQIQ", 2, 4, 2, kind, 0)
+    header = b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + info
+    path = tmp_path / "x.gguf"
+    path.write_bytes(header.ljust(-(-len(header) // 32) * 32, b"\0") + stored.tobytes())
+    weights = gguf_load(path)[1]["w"]
+    assert weights.dtype.name == dtype and weights.device == Device.DEFAULT
+    x = Tensor.ones(3, 4).contiguous().realize()
+    kernels = []
+    for _ in range(2):
+        GlobalCounters.reset()
+        assert (x @ weights.T).tolist() == [[6.0, 22.0]] * 3
+        kernels.append(GlobalCounters.kernel_count)
+    assert kernels[1] == 1
 
 
 def test_a_jitted_model_keeps_them_small(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import math
 from typing import Any, Self
 
 from weft.device import Device
-from weft.dtype import DType, dtypes, strong_dtype, to_dtype
+from weft.dtype import DType, dtypes, python_number, strong_dtype, to_dtype
 from weft.errors import ArgumentError, ShapeError
 from weft.helpers import argfix, prod
 from weft.mixin.check import described, real_number, whole_number
@@ -258,6 +258,7 @@ class CreationMixin(ReduceMixin, RearrangeMixin, TrigonometryMixin):
         >>> Tensor.arange(2, 8, 2).tolist()
         [2, 4, 6]
         """
+        start, stop, step = [python_number(number) for number in (start, stop, step)]
         first, last = (0, start) if stop is None else (start, stop)
         numbers = (first, last, step)
         for name, given in zip(("start", "stop", "step"), numbers, strict=True):
@@ -312,6 +313,7 @@ class CreationMixin(ReduceMixin, RearrangeMixin, TrigonometryMixin):
         >>> Tensor.linspace(0, 1, 5).tolist()
         [0.0, 0.25, 0.5, 0.75, 1.0]
         """
+        start, stop, steps = [python_number(number) for number in (start, stop, steps)]
         if not is_int(steps) or steps < 0:
             raise ArgumentError(f"linspace needs a number of steps of at least 0, found {steps!r}")
         for name, given in (("start", start), ("stop", stop)):
@@ -344,7 +346,7 @@ class CreationMixin(ReduceMixin, RearrangeMixin, TrigonometryMixin):
         >>> Tensor.eye(2).tolist()
         [[1.0, 0.0], [0.0, 1.0]]
         """
-        columns = n if m is None else m
+        n, columns = python_number(n), python_number(n if m is None else m)
         if not is_int(n) or not is_int(columns) or n < 0 or columns < 0:
             raise ArgumentError(f"eye takes sizes of at least 0, found {n!r} and {m!r}")
         chosen = dtypes.default_float if dtype is None else to_dtype(dtype)

@@ -17,6 +17,7 @@ from weft.mixin.check import whole_number
 from weft.mixin.creation import CreationMixin
 from weft.mixin.dtype import sum_dtype
 from weft.mixin.movement import broadcast_shape, is_int
+from weft.slopes import slope_rule
 from weft.uop.args import FunctionArg
 from weft.uop.node import UOp
 from weft.uop.opset import OPSET, Ops
@@ -339,6 +340,9 @@ class IndexingMixin(CreationMixin):
         node = UOp(Ops.FUNCTION, self.dtype, nodes, FunctionArg(name, rule, static))
         return self._from_uop(node)
 
+    def _sloped(self, name: str, operand: Any) -> Self:
+        return self._with_rule(name, (operand,), slope_rule, (name,))
+
     def _scatter_scalar(self, dim: int, index: Self, src: Any, *reduce: Any) -> Self:
         """A scalar is allowed its one imagined axis."""
         self._checked_gather("scatter", dim, index)
@@ -404,10 +408,13 @@ class IndexingMixin(CreationMixin):
         return self._operand(mask).where(value, self)
 
     def nonzero(self, size: int | None = None, fill_value: int = 0) -> Self:
-        """The places of what is not zero, one row each. Without `size` they are counted first.
+        """The places of what is not zero, one row each. Without `size` they are counted first;
+        with it there are so many rows: the first ones, or `fill_value` where there are no more.
 
         >>> Tensor([0, 5, 6]).nonzero().tolist()
         [[1], [2]]
+        >>> Tensor([0, 5, 6]).nonzero(size=3, fill_value=-1).tolist()
+        [[1], [2], [-1]]
         """
         size = None if size is None else whole_number("size", size, least=0)
         flags = self.ne(0).flatten()
@@ -421,14 +428,16 @@ class IndexingMixin(CreationMixin):
         if not columns:
             return flat.unsqueeze(1).shrink(((0, count), (0, 0)))
         places = columns[0].stack(*columns[1:], dim=1)
-        return flat.ge(0).unsqueeze(1).where(places, fill_value)
+        # places stay whole numbers whatever the filling is
+        return flat.ge(0).unsqueeze(1).where(places, places._constant(fill_value))
 
     def _nonzero_positions(self, count: int) -> Self:
         """The places of the first `count` True of a vector; -1 when there are no more."""
         total = self.shape[0]
         # the n-th True is written to place n; the others to none
         order = self.cast(dtypes.default_int).cumsum(0)  # type: ignore[attr-defined]
-        target = self.where(order - 1, count)
+        # those beyond `count` too, by condition: CHECK_OOB=1 would take them for a mistake
+        target = self.bitwise_and(order.le(count)).where(order - 1, count)
         empty = self._from_uop(UOp.const(dtypes.default_int, -1).expand((count,)))
         return empty._written((0,), (target,), self._iota(total))
 
@@ -443,7 +452,7 @@ class IndexingMixin(CreationMixin):
         count = int(flags.sum().item()) if size is None else size  # type: ignore[attr-defined]
         places = flags._nonzero_positions(count)
         taken = self.flatten()._take({0: places.maximum(0)})
-        return places.ge(0).where(taken, fill_value)
+        return places.ge(0).where(taken, taken._constant(fill_value))
 
 
 def _greatest_gradient(gradient: UOp, node: UOp, static: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -8,7 +8,6 @@ Invariant: a product is a multiplication and a sum; making it fast is the compil
 from __future__ import annotations
 
 import functools
-import string
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -153,8 +152,11 @@ class LinalgMixin(ActivationMixin):
         return total if dtype is not None else total.cast(kind)
 
 
+_FIRST_SPARE = 0x100
+
+
 def _parse_einsum(formula: str, ranks: list[int]) -> tuple[list[str], str]:
-    """The names of the operands' axes and of the result's; an ellipsis becomes upper-case names."""
+    """The names of the operands' axes and of the result's; an ellipsis becomes names of its own."""
     text = formula.replace(" ", "")
     left, arrow, right = text.partition("->")
     inputs = left.split(",")
@@ -162,14 +164,23 @@ def _parse_einsum(formula: str, ranks: list[int]) -> tuple[list[str], str]:
         raise ArgumentError(
             f"einsum {formula!r} names {len(inputs)} operands, but {len(ranks)} were given"
         )
-    spare = [c for c in string.ascii_uppercase[::-1] if c not in text]
+    for term in (*inputs, *([right] if arrow else [])):
+        letters = term.replace("...", "", 1)
+        if letters and not (letters.isascii() and letters.isalpha()):
+            raise ArgumentError(
+                f"einsum {formula!r}: {term!r} is no list of axes: each is one letter, and one "
+                "ellipsis (...) may stand for the others"
+            )
+    # no letters, so they meet no name of the formula
+    spare = [chr(_FIRST_SPARE + axis) for axis in range(max(ranks, default=0))]
     filled = []
     widest = 0
     for names, rank in zip(inputs, ranks, strict=True):
-        hidden = rank - len(names.replace("...", ""))
+        named = len(names.replace("...", ""))
+        hidden = rank - named
         if hidden < 0 or (hidden > 0 and "..." not in names):
             raise ShapeError(
-                f"einsum {formula!r}: {names!r} names {len(names)} axes, but the operand has {rank}"
+                f"einsum {formula!r}: {names!r} names {named} axes, but the operand has {rank}"
             )
         # aligned at their last axes, as in broadcasting
         filled.append(names.replace("...", "".join(spare[:hidden][::-1])))

@@ -272,18 +272,25 @@ class MovementMixin(ArithMixin):
         order[first], order[second] = order[second], order[first]
         return self.permute(order)
 
-    def squeeze(self, dim: int | None = None) -> Self:
-        """Axes of size 1 taken away: all of them, or `dim` if it is one.
+    def squeeze(self, dim: int | Sequence[int] | None = None) -> Self:
+        """Axes of size 1 taken away: all of them, or those of `dim`, one or several. Axes of other
+        sizes stay, as in PyTorch.
 
         >>> Tensor.zeros(1, 3, 1).squeeze().shape
         (3,)
+        >>> Tensor.zeros(1, 3, 1, 1).squeeze((0, 1, -1)).shape
+        (3, 1)
         """
         if dim is None:
             return self.reshape(tuple(s for s in self.shape if not (is_int(s) and s == 1)))
-        axis = self._axis(dim)
-        if self.ndim == 0 or not same_size(self.shape[axis], 1):
+        axes = [self._axis(axis) for axis in whole_numbers("the axes of squeeze", dim)]
+        if len(set(axes)) != len(axes):
+            raise IndexingError(f"squeeze of the axes {dim}: each may be there once")
+        if self.ndim == 0:
             return self
-        return self.reshape(self.shape[:axis] + self.shape[axis + 1 :])
+        gone = {axis for axis in axes if same_size(self.shape[axis], 1)}
+        kept = [size for axis, size in enumerate(self.shape) if axis not in gone]
+        return self.reshape(tuple(kept)) if gone else self
 
     def unsqueeze(self, dim: int) -> Self:
         """A new axis of size 1.

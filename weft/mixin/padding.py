@@ -86,7 +86,14 @@ class PaddingMixin(MovementMixin):
         return inside.where(padded, padded._constant(value))
 
     def _pad_copied(self, axis: int, before: int, after: int, mode: str) -> Self:
-        """One axis padded with copies of its own elements."""
+        """One axis padded with copies of its own elements.
+
+        "circular" repeats what is left after negative padding took elements away; the two others
+        copy from the axis as it was, and then cut the result.
+        """
+        if mode == "circular" and min(before, after) < 0:
+            cut = self._slice(axis, max(0, -before), self.shape[axis] - max(0, -after))
+            return cut._pad_copied(axis, max(0, before), max(0, after), mode)
         size = self.shape[axis]
         edge = {"reflect": size - 1, "circular": size, "replicate": None}[mode]
         wanted = max(before, after)
@@ -95,13 +102,13 @@ class PaddingMixin(MovementMixin):
                 f"pad of {self.shape} by ({before}, {after}) on axis {axis}: mode {mode!r} has at "
                 f"most {edge or 0} elements to copy"
             )
-        start, stop = max(0, -before), size - max(0, -after)
-        parts = [self._slice(axis, start, stop)]
+        parts = [self]
         if before > 0:
             parts.insert(0, self._copied_edge(axis, before, mode, front=True))
         if after > 0:
             parts.append(self._copied_edge(axis, after, mode, front=False))
-        return parts[0].cat(*parts[1:], dim=axis) if len(parts) > 1 else parts[0]
+        grown = parts[0].cat(*parts[1:], dim=axis) if len(parts) > 1 else self
+        return grown._slice(axis, max(0, -before), grown.shape[axis] - max(0, -after))
 
     def _copied_edge(self, axis: int, count: int, mode: str, front: bool) -> Self:
         size = self.shape[axis]

@@ -16,7 +16,7 @@ import weakref
 from typing import Any, ClassVar, Self
 
 from weft.device import Device
-from weft.dtype import DType, dtypes, to_dtype
+from weft.dtype import DType, dtypes, python_number, to_dtype
 from weft.engine import record
 from weft.errors import ArgumentError, DTypeError, ShapeError
 from weft.helpers import ceildiv, prod
@@ -108,6 +108,7 @@ class RandMixin(SortMixin):
         >>> a == Tensor.rand(3).tolist()
         True
         """
+        seed = python_number(seed)
         if not isinstance(seed, int):
             raise ArgumentError(f"a seed is an int, found {seed!r}")
         cls._random.reset(seed)
@@ -268,6 +269,7 @@ class RandMixin(SortMixin):
         [3, 3, 3, 3]
         """
         chosen = to_dtype(dtype)
+        low, high = python_number(low), python_number(high)
         if not isinstance(low, int) or not isinstance(high, int) or low >= high:
             raise ArgumentError(f"randint needs ints low < high, found {low!r} and {high!r}")
         if not dtypes.is_int(chosen):

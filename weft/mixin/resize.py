@@ -10,6 +10,8 @@ rounded.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
+from functools import lru_cache
 from typing import Any, Self
 
 from weft.dtype import computing_dtype, dtypes
@@ -45,7 +47,9 @@ class ResizeMixin(LossMixin):
         """The last axes resized, with values between the elements.
 
         `mode` is "nearest", "nearest-exact", "linear" (also "bilinear", "trilinear"), "cubic" (also
-        "bicubic") or "area". With `align_corners` the corner elements stay at the corners.
+        "bicubic") or "area". With `align_corners` the corner elements stay at the corners. Bytes
+        are weighed by whole numbers and rounded after each axis, the last one first, as image
+        libraries and PyTorch do it.
 
         >>> Tensor([[1.0, 3.0]]).interpolate((4,)).tolist()
         [[1.0, 1.5, 2.5, 3.0]]
@@ -54,6 +58,10 @@ class ResizeMixin(LossMixin):
         kind = self._checked_resize(sizes, mode, align_corners)
         first = self.ndim - len(sizes)
         value = self
+        if self.dtype is dtypes.uint8 and kind in ("linear", "cubic"):
+            for axis in reversed(range(first, self.ndim)):
+                value = value._resized_bytes(axis, sizes[axis - first], kind, align_corners)
+            return value
         if kind in ("linear", "cubic", "area"):
             value = self.cast(computing_dtype(self.dtype))
         for axis, new in enumerate(sizes, first):
@@ -122,12 +130,8 @@ class ResizeMixin(LossMixin):
         if new == old:
             return self
         low, fraction = self._low_neighbours(old, new, align_corners, kind == "linear")
-        fraction = fraction.cast(self.dtype)
+        weights = _weights(kind, fraction.cast(self.dtype))
         shape = [new if i == axis else 1 for i in range(self.ndim)]
-        if kind == "linear":
-            weights = {0: 1 - fraction, 1: fraction}
-        else:
-            weights = {step: _cubic_weight(fraction - step) for step in (-1, 0, 1, 2)}
         total: Self | None = None
         for step, weight in weights.items():
             index = (low + step).clip(0, old - 1).cast(dtypes.default_int)
@@ -135,6 +139,29 @@ class ResizeMixin(LossMixin):
             total = term if total is None else total + term
         assert total is not None
         return total
+
+    def _resized_bytes(self, axis: int, new: int, kind: str, align_corners: bool) -> Self:
+        """The same for bytes, with weights of whole numbers that share a denominator 2**bits."""
+        old = self.shape[axis]
+        if new == old:
+            return self
+        low, fraction = self._low_neighbours(old, new, align_corners, kind == "linear")
+        weights = _weights(kind, fraction)
+        bits = _weight_bits(old, new, kind, align_corners)
+        index = {step: (low + step).clip(0, old - 1) for step in weights}
+        shape = [new if i == axis else 1 for i in range(self.ndim)]
+        # half of the denominator more: the shift then rounds to the nearest, halves up
+        total: Any = 1 << (bits - 1)
+        for step in weights:
+            # beyond an end all weights go to the last element there, and are rounded as one
+            merged: Any = sum(index[s].eq(index[step]).where(weights[s], 0.0) for s in weights)
+            if step - 1 in weights:
+                merged = index[step].eq(index[step - 1]).where(0.0, merged)
+            scaled = merged * float(1 << bits)
+            whole = scaled.lt(0).where((scaled - 0.5).ceil(), (scaled + 0.5).floor())
+            taken = self._take({axis: index[step].cast(dtypes.default_int)})
+            total = total + taken.cast(dtypes.int32) * whole.cast(dtypes.int32).reshape(shape)
+        return (total >> bits).clip(0, 255).cast(dtypes.uint8)
 
     def _low_neighbours(
         self, old: int, new: int, align_corners: bool, clipped: bool
@@ -151,9 +178,45 @@ class ResizeMixin(LossMixin):
         return top // bottom, (top % bottom).cast(dtypes.float64) / bottom
 
 
-def _cubic_weight(distance: Any) -> Any:
-    """The cubic kernel of an element at a distance of up to 2 elements."""
-    x = distance.abs()
-    near = ((_CUBIC + 2) * x - (_CUBIC + 3)) * x * x + 1
-    far = ((x - 5) * x + 8) * x * _CUBIC - 4 * _CUBIC
-    return x.le(1).where(near, far)
+def _weights(kind: str, fraction: Any) -> dict[int, Any]:
+    """The weights of the elements around a place, by their distance from the one before it."""
+    if kind == "linear":
+        return {0: 1 - fraction, 1: fraction}
+    return {
+        -1: _cubic_far(fraction + 1),
+        0: _cubic_near(fraction),
+        1: _cubic_near(1 - fraction),
+        2: _cubic_far(2 - fraction),
+    }
+
+
+def _cubic_near(x: Any) -> Any:
+    """The cubic kernel of an element at a distance of up to 1."""
+    return ((_CUBIC + 2) * x - (_CUBIC + 3)) * x * x + 1
+
+
+def _cubic_far(x: Any) -> Any:
+    """The cubic kernel of an element at a distance of 1 to 2."""
+    return ((x - 5) * x + 8) * x * _CUBIC - 4 * _CUBIC
+
+
+@lru_cache(maxsize=256)
+def _weight_bits(old: int, new: int, kind: str, align_corners: bool) -> int:
+    """How many bits after the point the weights of bytes have: as many as 16-bit numbers hold."""
+    largest = 0.0
+    for i in range(new):
+        place = Fraction(i * (old - 1), max(1, new - 1))
+        if not align_corners:
+            place = Fraction((2 * i + 1) * old - new, 2 * new)
+        if kind == "linear":
+            place = max(place, Fraction(0))
+        low = place.__floor__()
+        merged: dict[int, float] = {}
+        for step, weight in _weights(kind, float(place - low)).items():
+            at = min(max(low + step, 0), old - 1)
+            merged[at] = merged.get(at, 0.0) + weight
+        largest = max(largest, *merged.values())
+    bits = 0
+    while bits < 21 and int(0.5 + largest * (1 << (bits + 1))) < 1 << 15:
+        bits += 1
+    return bits

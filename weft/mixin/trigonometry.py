@@ -71,7 +71,8 @@ class TrigonometryMixin(UnaryMixin):
         moderate = size.lt(limit)
         sine = moderate.where(rest, size * 0.5).sin()
         odd = (turns * 0.5).trunc().ne(turns * 0.5)
-        return moderate.where(odd.where(sine, sine.neg()), 1 - sine * sine * 2)
+        result = moderate.where(odd.where(sine, sine.neg()), 1 - sine * sine * 2)
+        return result._sloped("cos", self)
 
     @in_wide_floats
     def tan(self) -> Self:

@@ -216,15 +216,19 @@ class UnaryMixin(DTypeMixin):
         [1.0, 2.7182817459106445]
         """
         if not self._is_single:
-            return (self * LOG2_E).exp2()
+            return (self * LOG2_E).exp2()._sloped("exp", self)
         # The product's rounding error would be magnified by its size; so it is computed too, and
         # exp2(h + l) = exp2(h) * (1 + l*ln2). Beyond the bounds the result is 0 or inf anyway.
-        # They end where the result is still finite: the gradient of the error is inf - inf else.
         bounded = self.clip(-104.0, 88.72283)
         low = bounded.alu(Ops.MULACC, bounded._constant(LOG2_E), (bounded * LOG2_E).neg())
         low = bounded.alu(Ops.MULADD, bounded._constant(LOG2_E_REST), low)
         error = low.alu(Ops.MULADD, low._constant(LN_2), low._constant(1))
-        return (self * LOG2_E).exp2() * error
+        return ((self * LOG2_E).exp2() * error)._sloped("exp", self)
+
+    def _sloped(self, name: str, operand: Any) -> Self:
+        """This value of a function whose derivative `slopes` has; a class without gradients need
+        not know it."""
+        return self
 
     def _bounded_exp(self) -> Self:
         """`exp` where only the absolute error counts: of what is negative, or becomes a divisor.
@@ -329,7 +333,7 @@ class UnaryMixin(DTypeMixin):
         half = self._size() * 0.5
         root, inverse = half.exp(), half.neg().exp()
         large = (root * 0.5) * root - (inverse * 0.5) * inverse
-        return near.where(small, self.lt(0).where(large.neg(), large))
+        return near.where(small, self.lt(0).where(large.neg(), large))._sloped("sinh", self)
 
     @in_wide_floats
     def cosh(self) -> Self:
@@ -340,7 +344,7 @@ class UnaryMixin(DTypeMixin):
         """
         half = self.abs() * 0.5
         root, inverse = half.exp(), half.neg().exp()
-        return (root * 0.5) * root + (inverse * 0.5) * inverse
+        return ((root * 0.5) * root + (inverse * 0.5) * inverse)._sloped("cosh", self)
 
     @in_wide_floats
     def asinh(self) -> Self:
@@ -366,7 +370,7 @@ class UnaryMixin(DTypeMixin):
         above = self.minimum(1e4) - 1
         # two roots: that of the product would be real for x < -1
         near = (above + above.sqrt() * (above + 2).sqrt())._log1p()
-        return self.gt(1e4).where(self.log() + LN_2, near)
+        return self.gt(1e4).where(self.log() + LN_2, near)._sloped("acosh", self)
 
     @in_wide_floats
     def atanh(self) -> Self:
@@ -377,7 +381,8 @@ class UnaryMixin(DTypeMixin):
         """
         size = self.abs()
         result = (size * 2 / (1 - size))._log1p() * 0.5
-        return self.lt(0).where(result.neg(), self.eq(0).where(self, result))
+        result = self.lt(0).where(result.neg(), self.eq(0).where(self, result))
+        return result._sloped("atanh", self)
 
     @in_wide_floats
     def erf(self) -> Self:
@@ -392,7 +397,7 @@ class UnaryMixin(DTypeMixin):
         size = self._size().clip(1.0, 4.0 if single else 6.0)
         tail = polynomial((size - 2) / (size + 2), _ERFCX_SHORT if single else _ERFCX_LONG)
         large = 1 - (size * size).neg()._falling_exp() * tail
-        return near.where(small, self.lt(0).where(large.neg(), large))
+        return near.where(small, self.lt(0).where(large.neg(), large))._sloped("erf", self)
 
     def _size(self) -> Self:
         """The magnitude of a float, whose slope at 0 is 1: for formulas, where 0 would be wrong."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from weft.dtype import python_number
 from weft.errors import ArgumentError
 from weft.helpers import prod
 from weft.mixin.check import whole_number
@@ -21,6 +22,7 @@ _MODES = ("zeros", "reflect", "replicate", "circular")
 
 
 def _sizes(value: Sizes, rank: int, name: str) -> tuple[int, ...]:
+    value = python_number(value)
     sizes = (value,) * rank if isinstance(value, int) else tuple(value)
     if len(sizes) != rank:
         raise ArgumentError(f"{name} is one number or {rank} of them, found {value}")
@@ -106,11 +108,10 @@ class _ConvNd(_Convolution):
             if padding != "valid":
                 raise ArgumentError(f'padding is numbers, "same" or "valid", found {padding!r}')
             padding = 0
-        if not isinstance(padding, int) and len(padding) == 2 * self.rank:
-            return tuple(padding)
-        return tuple(
-            n for size in _sizes(padding, self.rank, "padding")[::-1] for n in (size, size)
-        )
+        given: Sizes = python_number(padding)
+        if not isinstance(given, int) and len(given) == 2 * self.rank:
+            return tuple(given)
+        return tuple(n for size in _sizes(given, self.rank, "padding")[::-1] for n in (size, size))
 
     def _apply(self, x: Tensor) -> Tensor:
         values, weight, bias = computing(x, self.weight, self.bias)

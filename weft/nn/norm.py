@@ -12,7 +12,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from weft.dtype import DType, computing_dtype, dtypes, least_upper_dtype, least_upper_float
+from weft.dtype import (
+    DType,
+    computing_dtype,
+    dtypes,
+    least_upper_dtype,
+    least_upper_float,
+    python_number,
+)
 from weft.errors import ArgumentError, ShapeError
 from weft.knobs import TRAINING
 from weft.nn.initial import buffer
@@ -314,6 +321,7 @@ class RMSNorm:
 
 
 def _shape(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
+    normalized_shape = python_number(normalized_shape)
     if isinstance(normalized_shape, int):
         return (normalized_shape,)
     return tuple(normalized_shape)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Union
 
-from weft.dtype import DType, dtypes, least_upper_dtype
+from weft.dtype import DType, dtypes, least_upper_dtype, python_number
 from weft.errors import ArgumentError, DTypeError
 from weft.helpers import prod
 from weft.mixin.rearrange import RearrangeMixin
@@ -481,6 +481,7 @@ class UOp(ReduceMixin, RearrangeMixin, TrigonometryMixin):
     @staticmethod
     def variable(name: str, lo: int, hi: int, dtype: DType = dtypes.weakint) -> UOp:
         """A run-time integer, lo <= value <= hi."""
+        lo, hi = python_number(lo), python_number(hi)
         if not isinstance(lo, int) or not isinstance(hi, int) or lo > hi:
             raise ArgumentError(f"variable {name!r} needs ints lo <= hi, found {lo!r} and {hi!r}")
         return UOp(Ops.VARIABLE, dtype, (), VariableArg(name, lo, hi))
@@ -489,6 +490,7 @@ class UOp(ReduceMixin, RearrangeMixin, TrigonometryMixin):
         """The variable with a value for the next run."""
         if self.op is not Ops.VARIABLE:
             raise ArgumentError(f"only a Variable can be bound, not {self.op.name}")
+        value = python_number(value)
         if not isinstance(value, int) or not self.arg.lo <= value <= self.arg.hi:
             raise ArgumentError(
                 f"{self.arg.name} takes an int from {self.arg.lo} to {self.arg.hi}, found {value!r}"

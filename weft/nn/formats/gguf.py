@@ -18,7 +18,7 @@ from weft.nn.formats.relayout import laid_out
 from weft.nn.formats.source import (
     ByteSource,
     Readable,
-    checked_sizes,
+    checked_shape,
     computable,
     open_source,
     refuse_overlaps,
@@ -56,7 +56,8 @@ def gguf_load(fn: Readable) -> tuple[dict[str, Any], dict[str, Tensor]]:
     A quantised tensor is a lazy float32 expression over its blocks, which stay as small as they are
     in the file: when it is first used, they are read (from disk for a path) and put into the order
     that products like, and that copy is kept for as long as the tensor lives. A model that takes
-    them with `load_state_dict(model, tensors, realize=False)` keeps them that small.
+    them with `load_state_dict(model, tensors, realize=False)` keeps them that small. Others (F32,
+    F16, BF16, ints) keep their dtype, and are read when they are first used too.
 
     >>> import struct
     >>> name = struct.pack("<Q", 1) + b"w"
@@ -176,7 +177,7 @@ def _read_info(reader: _Reader) -> _Info:
         raise DataError(f"{where} has {axes} axes; at most {_MOST_AXES} are read")
     sizes = struct.unpack(f"<{axes}Q", reader.take(8 * axes))
     # the file counts axes from the fastest
-    shape = checked_sizes(sizes[::-1], where)
+    shape = checked_shape(sizes[::-1], where)
     kind, offset = reader.number("I"), reader.number("Q")
     return _Info(name, shape, kind, offset)
 
@@ -213,7 +214,12 @@ def _tensor(source: ByteSource, start: int, info: _Info) -> tuple[Tensor, int]:
         raise DataError(f"{source.name}: {what} has the type {info.kind}; read are {known}")
     if isinstance(layout, PlainFormat):
         size = prod(info.shape) * layout.dtype.itemsize
-        return source.view(start, layout.dtype, info.shape, what), size
+        data = source.view(start, dtypes.uint8, (size,), what)
+        if size == 0:
+            return Tensor.empty(*info.shape, dtype=layout.dtype), 0
+        # read when first used and then kept, like blocks: a model computes with all formats
+        stored = computable(data).bitcast(layout.dtype).contiguous()
+        return stored.reshape(info.shape), size
     return _quantised(source, start, info, layout, what)
 
 

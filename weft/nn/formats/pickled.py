@@ -1,7 +1,8 @@
 """A reader of pickles that builds plain data and nothing else.
 
 In: the bytes of a pickle, a table of allowed names, a function for persistent ids. Out: numbers,
-text, bytes, lists, tuples, dicts, sets, and what the table's builders make of those.
+text, bytes, lists, tuples, dicts, sets, what the table's builders make of those, and `Standin`s
+for objects whose classes the table only knows by name.
 Used by the PyTorch reader. Invariant: a name in a pickle is looked up in the table and nowhere
 else: nothing is imported and nothing outside the table is called.
 """
@@ -21,17 +22,68 @@ _PLAIN_KEYS = (str, int, float, bool, bytes, type(None))
 
 
 class Named:
-    """An allowed name of a pickle: `build` makes a value of arguments, if it can be called."""
+    """An allowed name of a pickle: `build` makes a value of arguments, if it can be called.
 
-    __slots__ = ("build", "name", "value")
+    One that `is_standin` may also be left as it is, and is then the text of its name.
+    """
 
-    def __init__(self, name: str, value: Any = None, build: Builder | None = None) -> None:
+    __slots__ = ("build", "is_standin", "name", "value")
+
+    def __init__(
+        self, name: str, value: Any = None, build: Builder | None = None, is_standin: bool = False
+    ) -> None:
         self.name = name
         self.value = value
         self.build = build
+        self.is_standin = is_standin
 
     def __repr__(self) -> str:
         return f"<{self.name}>"
+
+
+class Standin:
+    """An object of a class that is not looked up: what it was made of, and nothing that acts."""
+
+    __slots__ = ("arguments", "items", "name", "state", "values")
+
+    def __init__(self, name: str, arguments: tuple[Any, ...]) -> None:
+        self.name = name
+        self.arguments = arguments
+        self.state: Any = None
+        # what a subclass of dict, or of list, holds
+        self.items: dict[Any, Any] = {}
+        self.values: list[Any] = []
+
+    def set_state(self, state: Any) -> None:
+        """The attributes: a dict, a pair of dicts (the second for slots), or what a class chose."""
+        self.state = state
+
+    def attributes(self) -> dict[Any, Any]:
+        """Its attributes by name; what a class chose instead is called "state"."""
+        parts = self.state if isinstance(self.state, tuple) else (self.state,)
+        if len(parts) <= 2 and all(isinstance(part, (dict, type(None))) for part in parts):
+            return {key: value for part in parts if part for key, value in part.items()}
+        return {"state": self.state}
+
+    def plain(self) -> Any:
+        """What stands for it: a dict, a list, or (a tuple of) what it was made of."""
+        if self.items:
+            return dict(self.items)
+        if self.values:
+            return list(self.values)
+        attributes = self.attributes()
+        if attributes or not self.arguments:
+            return {"args": self.arguments, **attributes} if self.arguments else attributes
+        return self.arguments[0] if len(self.arguments) == 1 else self.arguments
+
+
+def refusal(where: str, name: str) -> DataError:
+    """The error for a name that a pickle may not use."""
+    return DataError(
+        f"{where} refers to {name[:120]!r}, which is neither a tensor nor plain data, so it is not "
+        "loaded: a checkpoint of a whole model or of functions runs code. Save model.state_dict() "
+        "instead"
+    )
 
 
 class PickleReader:
@@ -126,6 +178,10 @@ class PickleReader:
 
     def _key(self, key: Any) -> Any:
         """A key that is hashed in a moment: nested tuples could take for ever, or be too deep."""
+        if isinstance(key, Standin):
+            key = key.plain()
+        elif isinstance(key, Named) and key.is_standin:
+            key = key.name
         parts = key if type(key) is tuple else (key,)
         if not all(type(part) in _PLAIN_KEYS for part in parts):
             raise self._damaged("a key is neither a number nor text nor a tuple of those")
@@ -133,19 +189,23 @@ class PickleReader:
 
     def set_item(self) -> None:
         value, key = self._pop(), self._pop()
-        self._put(self._top(dict, "setting an item"), [key, value])
+        target = self._top((dict, Standin), "setting an item")
+        self._put(target.items if isinstance(target, Standin) else target, [key, value])
 
     def set_items(self) -> None:
         items = self._pop_to_mark()
-        self._put(self._top(dict, "setting items"), items)
+        target = self._top((dict, Standin), "setting items")
+        self._put(target.items if isinstance(target, Standin) else target, items)
 
     def append(self) -> None:
         value = self._pop()
-        self._top(list, "appending").append(value)
+        target = self._top((list, Standin), "appending")
+        (target.values if isinstance(target, Standin) else target).append(value)
 
     def extend(self) -> None:
         items = self._pop_to_mark()
-        self._top(list, "appending").extend(items)
+        target = self._top((list, Standin), "appending")
+        (target.values if isinstance(target, Standin) else target).extend(items)
 
     def add_items(self) -> None:
         items = [self._key(item) for item in self._pop_to_mark()]
@@ -227,11 +287,7 @@ class PickleReader:
     def push_name(self, name: str) -> None:
         found = self.names.get(name)
         if found is None:
-            raise DataError(
-                f"{self.where} refers to {name[:120]!r}, which is neither a tensor nor a plain "
-                "container, so it is not loaded: a checkpoint of a whole model or of objects runs "
-                "code. Save model.state_dict() instead"
-            )
+            raise refusal(self.where, name)
         self.stack.append(found if found.build is not None else found.value)
 
     def name_on_stack(self) -> None:
@@ -248,15 +304,20 @@ class PickleReader:
 
     def build_with_names(self) -> None:
         extra = self._pop()
-        if not isinstance(extra, dict) or extra:
-            raise self._damaged("a builder is called with named arguments")
+        if not isinstance(extra, dict):
+            raise self._damaged("named arguments are no dict")
         self.build()
+        if extra:
+            self._top(Standin, "named arguments").set_state(extra)
 
-    def drop_state(self) -> None:
-        """Attributes of a container or tensor, such as a state dict's versions: not kept."""
+    def set_state(self) -> None:
+        """Attributes: a stand-in keeps them, a container (a state dict's versions) does not."""
         state = self._pop()
-        self._top(object, "setting attributes")
-        if not isinstance(state, (dict, tuple, type(None))):
+        target = self._top(object, "setting attributes")
+        if isinstance(target, Standin):
+            set_state = Named("attributes", build=lambda given: target.set_state(given[0]))
+            call_builder(set_state, (state,), self.where)
+        elif not isinstance(state, (dict, tuple, type(None))):
             raise self._damaged("attributes are no dict")
 
     def push_persistent(self) -> None:
@@ -320,6 +381,7 @@ _ACTIONS: dict[bytes, Callable[[PickleReader], Any]] = {
     b"B": lambda r: r.push_bytes(4),
     b"C": lambda r: r.push_bytes(1),
     b"\x8e": lambda r: r.push_bytes(8),
+    b"\x96": lambda r: r.push_bytes(8),
     # containers
     b"s": PickleReader.set_item,
     b"u": PickleReader.set_items,
@@ -347,6 +409,6 @@ _ACTIONS: dict[bytes, Callable[[PickleReader], Any]] = {
     b"R": PickleReader.build,
     b"\x81": PickleReader.build,
     b"\x92": PickleReader.build_with_names,
-    b"b": PickleReader.drop_state,
+    b"b": PickleReader.set_state,
     b"Q": PickleReader.push_persistent,
 }

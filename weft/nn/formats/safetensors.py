@@ -20,6 +20,7 @@ from weft.nn.formats.atomic import atomic_file
 from weft.nn.formats.source import (
     ByteSource,
     Readable,
+    checked_shape,
     checked_sizes,
     computable,
     open_source,
@@ -148,8 +149,8 @@ def _check_entry(name: str, entry: Any, where: str) -> tuple[int, int]:
     dtype = _DTYPES.get(found) if isinstance(found, str) else None
     if dtype is None:
         raise DataError(f"{where} has dtype {str(found)[:40]!r}; known are {' '.join(_DTYPES)}")
-    shape = checked_sizes(entry["shape"], where)
-    offsets = checked_sizes(entry["data_offsets"], where)
+    shape = checked_shape(entry["shape"], where)
+    offsets = checked_sizes(entry["data_offsets"], f"{where}: data_offsets")
     if len(offsets) != 2 or offsets[1] - offsets[0] != prod(shape) * dtype.itemsize:
         raise DataError(
             f"{where} of shape {shape} and {dtype} takes {prod(shape) * dtype.itemsize} bytes, but "

@@ -207,15 +207,24 @@ def computable(tensor: Tensor) -> Tensor:
 
 
 def checked_sizes(sizes: Any, where: str) -> tuple[int, ...]:
-    """A shape out of a file: a sequence of whole numbers from 0 to the largest there can be."""
+    """Whole numbers out of a file (offsets, strides, counts), from 0 to the largest there can be.
+
+    They need not make up a shape: the product of two offsets means nothing.
+    """
     if not isinstance(sizes, (list, tuple)):
-        raise DataError(f"{where}: the shape is {_short(sizes)}, not a list of sizes")
+        raise DataError(f"{where}: found {_short(sizes)}, not a list of sizes")
     for size in sizes:
         if type(size) is not int or not 0 <= size <= LARGEST_SIZE:
-            raise DataError(f"{where}: the shape has {_short(size)}, which is no size")
-    if prod(size for size in sizes if size) > LARGEST_SIZE:
-        raise DataError(f"{where}: the shape {_short(tuple(sizes))} has more elements than exist")
+            raise DataError(f"{where}: found {_short(size)}, which is no size")
     return tuple(sizes)
+
+
+def checked_shape(sizes: Any, where: str) -> tuple[int, ...]:
+    """A shape out of a file: sizes that hold no more elements than there can be."""
+    shape = checked_sizes(sizes, f"{where}: the shape")
+    if prod(size for size in shape if size) > LARGEST_SIZE:
+        raise DataError(f"{where}: the shape {_short(shape)} has more elements than exist")
+    return shape
 
 
 def refuse_overlaps(ranges: Iterable[tuple[int, int, str]], source: str) -> None:

@@ -2,14 +2,16 @@
 
 In: a path, Tensor or bytes of a `.pt`, `.pth` or `.bin`. Out: what was saved, its tensors lazy.
 Sits on `pickled` (the structure), `archives` (the zip) and `source` (the numbers).
-Invariant: only tensors and plain containers are ever built; every number of the file that says
-where a tensor is (storage, offset, size, stride) is checked against the bytes that are there.
+Invariant: only tensors and plain data are ever built, other objects are replaced by their plain
+data (`standins`); every number of the file that says where a tensor is (storage, offset, size,
+stride) is checked against the bytes that are there.
 """
 
 from __future__ import annotations
 
 import math
 import struct
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,8 +20,16 @@ from weft.dtype import DType, dtypes
 from weft.errors import DataError, WeftError
 from weft.helpers import prod
 from weft.nn.formats.archives import Members, is_zip, zip_members
-from weft.nn.formats.pickled import Named, PickleReader, call_builder
-from weft.nn.formats.source import ByteSource, Readable, checked_sizes, computable, open_source
+from weft.nn.formats.pickled import Named, PickleReader, Standin, call_builder, refusal
+from weft.nn.formats.source import (
+    ByteSource,
+    Readable,
+    checked_shape,
+    checked_sizes,
+    computable,
+    open_source,
+)
+from weft.nn.formats.standins import StandinNames, array_value
 from weft.tensor import Tensor
 
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
@@ -88,8 +98,10 @@ class _Pending:
 def torch_load(fn: Readable) -> Any:
     """What `torch.save` saved: tensors in plain containers, without PyTorch and without its risks.
 
-    Tensors stay on disk until their values are needed. A file that refers to anything but tensors
-    and plain containers is refused; nothing of it is ever run.
+    Tensors stay on disk until their values are needed. Other objects that a checkpoint holds
+    beside them, such as an `argparse.Namespace`, are replaced by plain data (a dict of the
+    attributes, the value of an enum, the text of a path), and a warning names them. Whole models
+    and functions are refused; nothing of a file is ever run.
 
     >>> import io, pickle, zipfile
     >>> file = io.BytesIO()
@@ -99,16 +111,22 @@ def torch_load(fn: Readable) -> Any:
     {'epoch': 3}
     """
     with open_source(fn) as source:
+        names = StandinNames(_names(source.name), source.name)
         try:
-            return _load_zip(source) if is_zip(source) else _load_legacy(source)
+            load = _load_zip if is_zip(source) else _load_legacy
+            value = load(source, names)
         except DataError:
             raise
         except WeftError as error:
             raise DataError(f"{source.name} is damaged: {error}") from error
+    warning = names.warning()
+    if warning is not None:
+        warnings.warn(warning, stacklevel=2)
+    return value
 
 
 # ------------------------------------------------------------ the zip format
-def _load_zip(source: ByteSource) -> Any:
+def _load_zip(source: ByteSource, names: StandinNames) -> Any:
     members = zip_members(source)
     pickles = [name for name in members if name == "data.pkl" or name.endswith("/data.pkl")]
     if len(pickles) != 1:
@@ -132,10 +150,8 @@ def _load_zip(source: ByteSource) -> Any:
             raise DataError(f"{source.name}: storage {key[:40]!r} is described in two ways")
         return known
 
-    reader = PickleReader(
-        _pickle_bytes(members[pickles[0]]), _names(source.name), find_storage, source.name
-    )
-    return _finish(reader.load(), source.name)
+    reader = PickleReader(_pickle_bytes(members[pickles[0]]), names, find_storage, source.name)
+    return _finish(reader.load(), names)
 
 
 def _zip_storage(
@@ -166,11 +182,14 @@ def _parse_identity(identity: Any, where: str) -> tuple[DType, str, int, Any]:
 
 
 # ------------------------------------------------------------ the legacy format
-def _load_legacy(source: ByteSource) -> Any:
+def _load_legacy(source: ByteSource, names: StandinNames) -> Any:
     """Pickles of magic number, version, machine, the structure, the keys; then the storages."""
     storages: dict[str, _Storage] = {}
 
-    def find_storage(identity: Any) -> _Storage:
+    def find_storage(identity: Any) -> Any:
+        # the class of a model, with the text of its program, which is not looked at
+        if isinstance(identity, tuple) and len(identity) == 4 and identity[0] == "module":
+            return identity[1]
         dtype, key, count, view = _parse_identity(identity, source.name)
         known = storages.setdefault(key, _Storage(key, dtype, count))
         if known.dtype is not dtype or known.count != count:
@@ -178,7 +197,7 @@ def _load_legacy(source: ByteSource) -> Any:
         return known if view is None else _part_of(known, view, source.name)
 
     # the structure is a small part at the front, but nothing says how long it is
-    reader = _LegacyReader(source, _names(source.name), find_storage)
+    reader = _LegacyReader(source, names, find_storage)
     if reader.load_plain(int) != _LEGACY_MAGIC:
         raise DataError(f"{source.name} is no PyTorch checkpoint: it starts with another number")
     version = reader.load_plain(int)
@@ -190,13 +209,13 @@ def _load_legacy(source: ByteSource) -> Any:
     value = reader.load()
     keys = reader.load_plain(list)
     _place_storages(source, reader.position, keys, storages)
-    return _finish(value, source.name)
+    return _finish(value, names)
 
 
 class _LegacyReader(PickleReader):
     """Reads pickles at the front of a file, taking in more of it as the pickles go on."""
 
-    def __init__(self, source: ByteSource, names: dict[str, Named], persistent: Any) -> None:
+    def __init__(self, source: ByteSource, names: StandinNames, persistent: Any) -> None:
         super().__init__(b"", names, persistent, source.name)
         self.source = source
 
@@ -272,36 +291,31 @@ def _place_storages(
             raise DataError(f"{source.name} has no bytes for storage {storage.key[:40]!r}")
 
 
-def _finish(value: Any, where: str) -> Any:
-    """The value with its tensors in place, now that the bytes of all storages are known."""
-    made: dict[int, Tensor] = {}
-    seen: dict[int, Any] = {}
+def _finish(value: Any, names: StandinNames) -> Any:
+    """The value with its tensors in place, now that the bytes of all storages are known.
+
+    Objects become the plain data they stand for. dicts and lists are filled in place, so one that
+    holds itself still does; a tuple is made anew once its parts are done.
+    """
+    where = names.where
+    order, plain = _reachable(value, names)
     replaced: dict[int, Any] = {}
-
-    def tensor_of(pending: _Pending) -> Tensor:
-        if id(pending) not in made:
-            made[id(pending)] = pending.tensor(where)
-        return made[id(pending)]
-
-    # tuples cannot be changed in place, so they are made anew once their parts are done
-    order: list[Any] = []
-    stack: list[Any] = [value]
-    while stack:
-        item = stack.pop()
-        if id(item) in seen or not isinstance(item, (dict, list, tuple)):
-            continue
-        seen[id(item)] = item
-        order.append(item)
-        stack.extend(item.values() if isinstance(item, dict) else item)
+    made: dict[int, Tensor] = {}
 
     def done(item: Any) -> Any:
+        item = plain.get(id(item), item)
         if isinstance(item, _Pending):
-            return tensor_of(item)
+            if id(item) not in made:
+                made[id(item)] = item.tensor(where)
+            return made[id(item)]
+        if isinstance(item, Named) and item.is_standin:
+            names.note(item.name)
+            return item.name
         if isinstance(item, (_Storage, Named)):
             raise DataError(f"{where}: a storage or a type stands where a value should be")
         return replaced.get(id(item), item)
 
-    for item in _tuples_inside_out(order):
+    for item in _tuples_inside_out(order, plain):
         replaced[id(item)] = tuple([done(part) for part in item])
     for item in order:
         if isinstance(item, dict):
@@ -312,7 +326,29 @@ def _finish(value: Any, where: str) -> Any:
     return done(value)
 
 
-def _tuples_inside_out(order: Sequence[Any]) -> list[tuple[Any, ...]]:
+def _reachable(value: Any, names: StandinNames) -> tuple[list[Any], dict[int, Any]]:
+    """The dicts, lists and tuples inside a value, and by id what each object is replaced by."""
+    order: list[Any] = []
+    plain: dict[int, Any] = {}
+    seen: dict[int, Any] = {}
+    stack: list[Any] = [value]
+    while stack:
+        item = stack.pop()
+        if id(item) in seen:
+            continue
+        seen[id(item)] = item
+        if isinstance(item, Standin):
+            item = _resolve(item, names, plain, seen)
+            if id(item) in seen:
+                continue
+            seen[id(item)] = item
+        if isinstance(item, (dict, list, tuple)):
+            order.append(item)
+            stack.extend(item.values() if isinstance(item, dict) else item)
+    return order, plain
+
+
+def _tuples_inside_out(order: Sequence[Any], plain: dict[int, Any]) -> list[tuple[Any, ...]]:
     """The tuples, parts before wholes."""
     tuples = [item for item in order if isinstance(item, tuple)]
     finished: list[tuple[Any, ...]] = []
@@ -326,8 +362,35 @@ def _tuples_inside_out(order: Sequence[Any]) -> list[tuple[Any, ...]]:
             elif id(item) not in state:
                 state[id(item)] = 1
                 stack.append((item, True))
-                stack.extend((part, False) for part in item if isinstance(part, tuple))
+                parts = [plain.get(id(part), part) for part in item]
+                stack.extend((part, False) for part in parts if isinstance(part, tuple))
     return finished
+
+
+def _resolve(
+    standin: Standin, names: StandinNames, plain: dict[int, Any], seen: dict[int, Any]
+) -> Any:
+    """What stands for an object, which may be made of another one alone; noted for both."""
+    item: Any = standin
+    chain: list[Standin] = []
+    while isinstance(item, Standin) and id(item) not in plain:
+        chain.append(item)
+        item = _plain_value(item, names)
+    item = plain.get(id(item), item)
+    for link in chain:
+        seen[id(link)] = link
+        plain[id(link)] = item
+    return item
+
+
+def _plain_value(standin: Standin, names: StandinNames) -> Any:
+    """What an object is replaced by. A module of PyTorch is refused: it is no use in parts."""
+    attributes = standin.state if isinstance(standin.state, dict) else {}
+    if "_parameters" in attributes and "_modules" in attributes:
+        raise refusal(names.where, standin.name)
+    names.note(standin.name)
+    array = array_value(standin, Tensor)
+    return standin.plain() if array is None else array
 
 
 # ------------------------------------------------------------ tensors
@@ -336,7 +399,7 @@ def _tensor(arguments: tuple[Any, ...], where: str, dtype: DType | None = None) 
     storage, offset, shape, strides = arguments[:4]
     if not isinstance(storage, _Storage):
         raise DataError(f"{where}: a tensor has no storage")
-    sizes = checked_sizes(shape, f"{where}: a tensor")
+    sizes = checked_shape(shape, f"{where}: a tensor")
     steps = checked_sizes(strides, f"{where}: the strides of a tensor")
     (first,) = checked_sizes([offset], f"{where}: the offset of a tensor")
     if len(sizes) != len(steps) or len(sizes) > _MOST_AXES:
@@ -448,7 +511,7 @@ def _names(where: str) -> dict[str, Named]:
     allow(f"{rebuild}parameter {rebuild}parameter_with_state", build=lambda a: _inner(a[0], where))
     allow("torch._tensor._rebuild_from_type_v2", build=lambda a: _from_type(a, where))
     allow("torch.nn.parameter.Parameter torch.Tensor torch._tensor.Tensor", build=_refuse)
-    allow("torch.Size", build=lambda a: checked_sizes(a[0], where))
+    allow("torch.Size", build=lambda a: checked_shape(a[0], where))
     allow("torch.device", build=lambda a: ":".join(str(part) for part in _plain(a[:2], where)))
     allow("collections.OrderedDict collections.Counter", build=lambda a: _dict(a, where))
     allow("builtins.dict __builtin__.dict", build=lambda a: _dict(a, where))
@@ -461,6 +524,8 @@ def _names(where: str) -> dict[str, Named]:
         build=lambda a: frozenset(_plain(_sequence(a, where), where)),
     )
     allow("builtins.bytearray __builtin__.bytearray", build=_bytes)
+    # protocol 2 spells empty bytes as a call
+    allow("builtins.bytes __builtin__.bytes", build=_bytes)
     allow("builtins.complex __builtin__.complex", build=lambda a: complex(*_floats(a)))
     allow("_codecs.encode", build=lambda a: _encoded(a, where))
     return found
@@ -518,7 +583,7 @@ def _bytes(arguments: tuple[Any, ...]) -> bytes:
     if not arguments:
         return b""
     if len(arguments) != 1 or not isinstance(arguments[0], bytes):
-        raise DataError("a bytearray is built of something that is no bytes")
+        raise DataError("bytes are built of something that is none")
     return arguments[0]
 
 
