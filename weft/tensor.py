@@ -94,7 +94,9 @@ class Tensor(StorageMixin, metaclass=_TensorType):
         dtype: DType | str | None = None,
         requires_grad: bool | None = None,
     ) -> None:
-        """From None, a number, bytes, lists, an array, a file's Path, a Variable, a UOp, a Tensor.
+        """From a number, bytes, lists, an array, a file's Path, a Variable, a UOp, a Tensor.
+
+        None is the number 0.
 
         >>> Tensor([[1, 2], [3, 4]]).shape
         (2, 2)
@@ -111,6 +113,7 @@ class Tensor(StorageMixin, metaclass=_TensorType):
             other = other if place is None else other.to(place)
             self._cell, self._moves = other._cell, other._moves
             return
+        data = 0.0 if data is None else data
         if isinstance(data, (bool, int, float)) and not host.is_numpy(data):
             self._cell = Cell(host.number(data, place, chosen), pure=True)
             if requires_grad:
@@ -224,7 +227,8 @@ class Tensor(StorageMixin, metaclass=_TensorType):
     def _reduce_axis(self, op: Ops, axes: tuple[int, ...]) -> Self:
         if any(isinstance(self.shape[i], int) and self.shape[i] == 0 for i in axes):
             shape = tuple(1 if i in axes else size for i, size in enumerate(self.shape))
-            start = UOp.const(self.dtype, OPSET[op].identity)
+            row = OPSET[op]
+            start = UOp.const(self.dtype, self.dtype.min if op is Ops.MAX else row.identity)
             nothing = self._from_uop(start, self._cell.pure).expand(shape)
             return nothing if self.device is None else nothing.to(self.device)
         node = UOp(Ops.REDUCE_AXIS, self.dtype, (self.uop,), ReduceArg(op, axes))

@@ -138,7 +138,7 @@ def _array(device: str) -> None:
 def _init(device: str) -> None:
     for data in (DATA.tolist(), DATA, tuple(map(tuple, DATA.tolist())), Tensor(DATA)):
         expect(Tensor(data, device=device), DATA, "float32", device)
-    assert Tensor(None, device=device).shape == (0,)
+    assert Tensor(None, device=device).item() == 0.0
     expect(Tensor(b"\x01\xff", device=device), [1, 255], "uint8", device)
     expect(Tensor([1, 2], dtype="float16", device=device), [1, 2], "float16", device)
     expect(Tensor(3, dtype=dtypes.int8), 3, "int8")
