@@ -110,7 +110,7 @@ def function(
             f"function takes a function and at most one rule for its gradient, found {fxn!r} and "
             f"{rules!r}"
         )
-    called: str = name or getattr(fxn, "__name__", type(fxn).__name__)
+    called = str(name or getattr(fxn, "__name__", type(fxn).__name__))
     unit = _Unit(called, precompile, precompile_backward, allow_implicit, grad_fxn, gradient)
 
     @functools.wraps(fxn)

@@ -30,9 +30,9 @@ from weft.errors import ArgumentError, DeviceError, DTypeError, ShapeError
 from weft.gradient import NO_GRAD, with_identity
 from weft.helpers import prod
 from weft.knobs import TRAINING, Context
+from weft.mixin.compat import NAMES, CompatMixin
 from weft.mixin.fitting import certain, misfit, side_of
 from weft.mixin.movement import broadcast_shape
-from weft.mixin.storage import StorageMixin
 from weft.mixin.values import Move, ValuesMixin
 from weft.uop.args import ReduceArg
 from weft.uop.node import UOp
@@ -72,14 +72,24 @@ class _TensorType(type):
         TRAINING.value = int(value)
 
 
-class Tensor(StorageMixin, metaclass=_TensorType):
+class Tensor(CompatMixin, metaclass=_TensorType):
     """A multidimensional array whose values are computed when they are needed.
 
     >>> (Tensor([1, 2, 3]) * 2).tolist()
     [2, 4, 6]
     """
 
-    __slots__ = ("__weakref__", "_cell", "_moves", "_source", "_uop", "grad", "requires_grad")
+    # programs hang names, scales and the like on their tensors: __dict__ is made when one does
+    __slots__ = (
+        "__dict__",
+        "__weakref__",
+        "_cell",
+        "_moves",
+        "_source",
+        "_uop",
+        "grad",
+        "requires_grad",
+    )
     _cell: Cell
     _moves: tuple[Move, ...]
     # for backward, which looks for the tensors of a graph
@@ -717,3 +727,14 @@ def _restored(
         return Tensor(value, requires_grad=requires_grad)
     flat = Tensor(contents, device=device, dtype=dtype, requires_grad=requires_grad)
     return flat.reshape(shape)
+
+
+# as it is called in tinygrad
+all_tensors = Tensor._live
+
+
+def __getattr__(name: str) -> Any:
+    """Names that programs for tinygrad import from here."""
+    if name not in NAMES:
+        raise AttributeError(f"module 'weft.tensor' has no attribute {name!r}")
+    return NAMES[name]
