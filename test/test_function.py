@@ -17,7 +17,7 @@ from weft.uop.ops import KernelInfo, Ops
 
 # ------------------------------------------------------------ function
 def test_the_given_gradient_is_taken() -> None:
-    @weft.function(grad_fxn=lambda gradient, x: gradient * 7)
+    @weft.function(gradient=lambda gradient, x: gradient * 7)
     def rounded(x: Tensor) -> Tensor:
         return x.round()
 
@@ -34,7 +34,7 @@ def test_other_arguments_and_results() -> None:
             return first * scale, None
         return None, second * 10
 
-    @weft.function(grad_fxn=rule)
+    @weft.function(gradient=rule)
     def both(x: Tensor, y: Tensor, scale: float, tags: list[int]) -> tuple[Tensor, Tensor]:
         return x * scale, y + 1
 
@@ -55,7 +55,7 @@ def test_without_a_gradient_it_is_the_function() -> None:
 
 
 def test_one_structure_is_one_schedule() -> None:
-    @weft.function(grad_fxn=lambda gradient, x, k: gradient)
+    @weft.function(gradient=lambda gradient, x, k: gradient)
     def scaled(x: Tensor, k: int) -> Tensor:
         return x * k
 
@@ -67,14 +67,104 @@ def test_one_structure_is_one_schedule() -> None:
 
 def test_errors_of_a_gradient() -> None:
     x = Tensor([1.0, 2.0])
-    wrong = weft.function(grad_fxn=lambda gradient, x: (gradient, gradient))(lambda x: x * 2)
+    wrong = weft.function(gradient=lambda gradient, x: (gradient, gradient))(lambda x: x * 2)
     with pytest.raises(ArgumentError, match="returned 2 gradients"):
         wrong(x).sum().gradient(x)
-    shape = weft.function(grad_fxn=lambda gradient, x: gradient.reshape(2, 1))(lambda x: x * 2)
+    shape = weft.function(gradient=lambda gradient, x: gradient.reshape(2, 1))(lambda x: x * 2)
     with pytest.raises(ArgumentError, match=r"returned \(2, 1\) for an argument of shape \(2,\)"):
         shape(x).sum().gradient(x)
     with pytest.raises(ArgumentError, match="must return Tensors"):
-        weft.function(grad_fxn=lambda g: g)(lambda: 3)()
+        weft.function(gradient=lambda g: g)(lambda: 3)()
+
+
+# ------------------------------------------------------------ as a unit
+def test_methods_objects_and_containers() -> None:
+    class Scale:
+        def __init__(self) -> None:
+            self.weight = Tensor([2.0, 3.0]).realize()
+
+        @weft.function
+        def method(self, x: Tensor) -> Tensor:
+            return x * self.weight
+
+        def __call__(self, x: Tensor) -> Tensor:
+            return x * self.weight
+
+    model, x = Scale(), Tensor([1.0, 1.0])
+    model.method(x).sum().backward()
+    assert model.weight.grad is not None and x.grad is not None
+    assert model.weight.grad.tolist() == [1.0, 1.0] and x.grad.tolist() == [2.0, 3.0]
+    called = weft.function(model, allow_implicit=True)  # type: ignore[call-overload]
+    assert called(x).tolist() == [2.0, 3.0]
+
+    @weft.function(name="both")
+    def both(pair: tuple[Tensor, Tensor], named: dict[str, Tensor]) -> Any:
+        return pair[0] + named["a"], {"product": pair[1] * named["a"]}
+
+    one, two, three = (Tensor([float(i)]).realize() for i in (1, 2, 3))
+    total, others = both((one, two), {"a": three})
+    assert total.item() == 4.0 and others["product"].item() == 6.0
+
+
+def test_memory_that_did_not_come_with_the_arguments_is_refused() -> None:
+    weight = Tensor([2.0]).realize()
+
+    @weft.function(allow_implicit=True)
+    def allowed(x: Tensor) -> Tensor:
+        return x * weight
+
+    @weft.function
+    def refused(x: Tensor) -> Tensor:
+        return x * weight
+
+    x = Tensor([3.0])
+    assert allowed(x).item() == 6.0
+    with pytest.raises(RuntimeError, match="reads 1 buffers that did not come with its arguments"):
+        refused(x)
+    with pytest.raises(RuntimeError, match="must return Tensors"):
+        weft.function(lambda x: 3)(x)
+    # what is drawn, and constants, are no memory
+    assert weft.function(lambda x: x.rand_like() + Tensor.ones(1))(x).shape == (1,)
+    # nor is what an argument is an expression of
+    assert weft.function(lambda x: x + weight)(weight * 2).item() == 6.0
+
+
+def test_an_argument_that_is_not_used_has_a_gradient_of_zeros() -> None:
+    @weft.function
+    def first(x: Tensor, y: Tensor) -> Tensor:
+        return x * 2
+
+    x, y = Tensor([1.0, 2.0]), Tensor([3.0])
+    first(x, y).sum().backward()
+    assert x.grad is not None and y.grad is not None
+    assert x.grad.tolist() == [2.0, 2.0] and y.grad.tolist() == [0.0]
+
+
+def test_a_precompiled_function_is_its_own_kernels() -> None:
+    @weft.function(precompile=True, precompile_backward=True)
+    def product(a: Tensor, b: Tensor) -> Tensor:
+        return (a @ b).relu()
+
+    a, b = Tensor.ones(2, 3).contiguous().realize(), Tensor.ones(3, 2).contiguous().realize()
+    assert len((product(a * 2, b) + 1).schedule()) == 3
+    product(a, b).sum().backward()
+    assert a.grad is not None and a.grad.tolist() == [[2.0] * 3] * 2
+
+
+def test_a_gradient_over_nodes() -> None:
+    @weft.function(grad_fxn=lambda gradient, call: (gradient * call.src[1], None))
+    def scaled(a: Tensor, b: Tensor) -> Tensor:
+        return a * b
+
+    @weft.function(grad_fxn=lambda first, second, call: (first * 2 + second.sum() * 10,))
+    def both(a: Tensor) -> tuple[Tensor, Tensor]:
+        return a * 1, a.reshape(2, 1)
+
+    x, y = Tensor([1.0, 2.0]), Tensor([3.0, 4.0])
+    found = scaled(x, y).sum().gradient(x, y)
+    assert found[0].tolist() == [1.0, 2.0] and found[1].tolist() == [0.0, 0.0]
+    first, second = both(x)
+    assert (first.sum() + second.sum()).gradient(x)[0].tolist() == [22.0, 22.0]
 
 
 # ------------------------------------------------------------ custom_kernel

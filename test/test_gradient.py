@@ -198,7 +198,7 @@ def op(op: Ops) -> Function:
     return lambda x, *others: x.alu(op, *others)
 
 
-@function(grad_fxn=lambda gradient, x: gradient * x.square() * 3)
+@function(gradient=lambda gradient, x: gradient * x.square() * 3)
 def _cubed(x: Tensor) -> Tensor:
     return x * x * x
 

@@ -92,6 +92,7 @@ mixin.decompose
 mixin.digest
 mixin.values
 mixin.storage
+mixin.compat
 tensor
 function
 engine.jit_tensors

@@ -17,7 +17,7 @@ from weft.uop.opset import Ops
 
 # ------------------------------------------------------------ data in
 def test_from_everything() -> None:
-    assert Tensor(None).shape == (0,)
+    assert Tensor(None).shape == () and Tensor(None, dtype="int32").tolist() == 0
     assert Tensor([]).shape == (0,)
     assert Tensor([[]]).shape == (1, 0)
     assert Tensor([1, 2]).dtype is dtypes.int32

@@ -30,7 +30,7 @@ from weft.contracts import (
     hold_across_fork,
 )
 from weft.dtype import DType, to_numpy_dtype
-from weft.errors import ArgumentError, DeviceError
+from weft.errors import ArgumentError, DeviceError, UnknownDeviceError
 from weft.knobs import DEBUG, ContextVar, requested_device
 
 __all__ = [
@@ -424,7 +424,7 @@ def _create_device(name: str, known: Sequence[str]) -> BaseDevice:
     """A new device, from the file that bears its name."""
     kind = name.split(":")[0]
     if kind not in known:
-        raise DeviceError(
+        raise UnknownDeviceError(
             f"there is no device {kind} in this installation; it has {', '.join(known)}"
         )
     # Whatever stops a driver from loading is a reason not to use it, not a reason to crash.

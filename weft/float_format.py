@@ -57,7 +57,9 @@ class FloatFormat:
     """Layout of a format: sign, then `exponent_bits`, then `mantissa_bits`.
 
     `finite_only` formats have no infinity; what would be infinite is NaN. `single_nan` formats
-    (the "fnuz" kind) spend the code of -0 on their only NaN and so have no negative zero.
+    (the "fnuz" kind) spend the code of -0 on their only NaN and so have no negative zero. Formats
+    that `saturate` store their largest number for a greater one, as the machines that have them
+    do; an infinite one is infinite, or NaN, in every format.
     """
 
     exponent_bits: int
@@ -65,6 +67,7 @@ class FloatFormat:
     bias: int
     finite_only: bool = False
     single_nan: bool = False
+    saturates: bool = False
 
     @cached_property
     def width(self) -> int:
@@ -96,10 +99,10 @@ class FloatFormat:
         return decode(self.largest_bits, self)
 
 
-FP8E4M3 = FloatFormat(4, 3, bias=7, finite_only=True)
-FP8E5M2 = FloatFormat(5, 2, bias=15)
-FP8E4M3FNUZ = FloatFormat(4, 3, bias=8, finite_only=True, single_nan=True)
-FP8E5M2FNUZ = FloatFormat(5, 2, bias=16, finite_only=True, single_nan=True)
+FP8E4M3 = FloatFormat(4, 3, bias=7, finite_only=True, saturates=True)
+FP8E5M2 = FloatFormat(5, 2, bias=15, saturates=True)
+FP8E4M3FNUZ = FloatFormat(4, 3, bias=8, finite_only=True, single_nan=True, saturates=True)
+FP8E5M2FNUZ = FloatFormat(5, 2, bias=16, finite_only=True, single_nan=True, saturates=True)
 FLOAT16 = FloatFormat(5, 10, bias=15)
 BFLOAT16 = FloatFormat(8, 7, bias=127)
 FLOAT32 = FloatFormat(8, 23, bias=127)
@@ -163,14 +166,21 @@ def round_to_format(value: int | float, target: FloatFormat) -> float:
         return 0.0 if target.single_nan else wide
     exponent = math.frexp(wide)[1] - 1
     if math.isinf(wide) or exponent > math.frexp(target.largest)[1]:
-        return math.nan if target.finite_only else math.copysign(math.inf, wide)
+        return _beyond(wide, target)
     quantum = max(exponent, 1 - target.bias) - target.mantissa_bits
     rounded = math.ldexp(round(math.ldexp(wide, -quantum)), quantum)
     if abs(rounded) > target.largest:
-        return math.nan if target.finite_only else math.copysign(math.inf, wide)
+        return _beyond(wide, target)
     if rounded == 0.0 and target.single_nan:
         return 0.0
     return math.copysign(rounded, wide)
+
+
+def _beyond(wide: float, target: FloatFormat) -> float:
+    """What stands for a number above the largest one, or for an infinite one."""
+    if target.saturates and not math.isinf(wide):
+        return math.copysign(target.largest, wide)
+    return math.nan if target.finite_only else math.copysign(math.inf, wide)
 
 
 def encode(value: int | float, target: FloatFormat) -> int:

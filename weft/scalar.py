@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from weft import float_format
-from weft.errors import DTypeError
+from weft.errors import DTypeError, UnknownDTypeError
 from weft.float_format import ConstFloat, FloatFormat
 
 PyConst: TypeAlias = float | int | bool
@@ -218,7 +218,7 @@ def to_dtype(dtype: str | DType) -> DType:
         return dtype
     found = BY_SPELLING.get(dtype.lower()) if isinstance(dtype, str) else None
     if found is None:
-        raise DTypeError(f"{dtype!r} names no dtype; there are {' '.join(BY_SPELLING)}")
+        raise UnknownDTypeError(f"{dtype!r} names no dtype; there are {' '.join(BY_SPELLING)}")
     return found
 
 

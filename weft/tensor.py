@@ -30,9 +30,9 @@ from weft.errors import ArgumentError, DeviceError, DTypeError, ShapeError
 from weft.gradient import NO_GRAD, with_identity
 from weft.helpers import prod
 from weft.knobs import TRAINING, Context
+from weft.mixin.compat import NAMES, CompatMixin
 from weft.mixin.fitting import certain, misfit, side_of
 from weft.mixin.movement import broadcast_shape
-from weft.mixin.storage import StorageMixin
 from weft.mixin.values import Move, ValuesMixin
 from weft.uop.args import ReduceArg
 from weft.uop.node import UOp
@@ -72,14 +72,24 @@ class _TensorType(type):
         TRAINING.value = int(value)
 
 
-class Tensor(StorageMixin, metaclass=_TensorType):
+class Tensor(CompatMixin, metaclass=_TensorType):
     """A multidimensional array whose values are computed when they are needed.
 
     >>> (Tensor([1, 2, 3]) * 2).tolist()
     [2, 4, 6]
     """
 
-    __slots__ = ("__weakref__", "_cell", "_moves", "_source", "_uop", "grad", "requires_grad")
+    # programs hang names, scales and the like on their tensors: __dict__ is made when one does
+    __slots__ = (
+        "__dict__",
+        "__weakref__",
+        "_cell",
+        "_moves",
+        "_source",
+        "_uop",
+        "grad",
+        "requires_grad",
+    )
     _cell: Cell
     _moves: tuple[Move, ...]
     # for backward, which looks for the tensors of a graph
@@ -94,7 +104,9 @@ class Tensor(StorageMixin, metaclass=_TensorType):
         dtype: DType | str | None = None,
         requires_grad: bool | None = None,
     ) -> None:
-        """From None, a number, bytes, lists, an array, a file's Path, a Variable, a UOp, a Tensor.
+        """From a number, bytes, lists, an array, a file's Path, a Variable, a UOp, a Tensor.
+
+        None is the number 0.
 
         With a `dtype`, ints that it does not hold wrap, as those that are cast to it do (NumPy
         raises instead); floats saturate.
@@ -116,6 +128,7 @@ class Tensor(StorageMixin, metaclass=_TensorType):
             other = other if place is None else other.to(place)
             self._cell, self._moves = other._cell, other._moves
             return
+        data = 0.0 if data is None else data
         if isinstance(data, (bool, int, float)) and not host.is_numpy(data):
             self._cell = Cell(host.number(data, place, chosen), pure=True)
             if requires_grad:
@@ -229,7 +242,8 @@ class Tensor(StorageMixin, metaclass=_TensorType):
     def _reduce_axis(self, op: Ops, axes: tuple[int, ...]) -> Self:
         if any(isinstance(self.shape[i], int) and self.shape[i] == 0 for i in axes):
             shape = tuple(1 if i in axes else size for i, size in enumerate(self.shape))
-            start = UOp.const(self.dtype, OPSET[op].identity)
+            row = OPSET[op]
+            start = UOp.const(self.dtype, self.dtype.min if op is Ops.MAX else row.identity)
             nothing = self._from_uop(start, self._cell.pure).expand(shape)
             return nothing if self.device is None else nothing.to(self.device)
         node = UOp(Ops.REDUCE_AXIS, self.dtype, (self.uop,), ReduceArg(op, axes))
@@ -718,3 +732,14 @@ def _restored(
         return Tensor(value, requires_grad=requires_grad)
     flat = Tensor(contents, device=device, dtype=dtype, requires_grad=requires_grad)
     return flat.reshape(shape)
+
+
+# as it is called in tinygrad
+all_tensors = Tensor._live
+
+
+def __getattr__(name: str) -> Any:
+    """Names that programs for tinygrad import from here."""
+    if name not in NAMES:
+        raise AttributeError(f"module 'weft.tensor' has no attribute {name!r}")
+    return NAMES[name]

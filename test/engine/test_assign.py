@@ -7,7 +7,7 @@ import gc
 import numpy as np
 import pytest
 
-from weft import GlobalCounters, Tensor
+from weft import GlobalCounters, Tensor, dtypes
 
 
 def fresh(*values: float) -> Tensor:
@@ -185,3 +185,25 @@ def test_values_that_each_read_what_the_other_comes_after(count: int) -> None:
         expected = numbers[i] + 0.5 + after[(i + 1) % count]
         np.testing.assert_array_equal(target.numpy(), expected)
         np.testing.assert_array_equal(storages[i].numpy(), after[i])
+
+
+# ------------------------------------------------------------ data, which has no dtype of its own
+def test_data_is_assigned_in_the_dtype_of_the_storage() -> None:
+    x = Tensor([0, 1, 2, 3])
+    x[1] = 1.5
+    x[2:4] = [7, 8]
+    assert x.tolist() == [0, 1, 7, 8] and x.dtype is dtypes.int32
+    x[0:2] = np.array([5, 6])
+    assert x.tolist() == [5, 6, 7, 8]
+    y = Tensor.zeros(3).contiguous()
+    y.assign(np.array([1.0, 2.0, 3.0]))
+    assert y.tolist() == [1.0, 2.0, 3.0] and y.dtype is dtypes.float32
+    y.assign([4, 5, 6])
+    assert y.tolist() == [4.0, 5.0, 6.0]
+    y[Tensor([True, False, True])] = [8, 9]
+    assert y.tolist() == [8.0, 5.0, 9.0]
+
+
+def test_memory_that_was_never_written_can_be_read() -> None:
+    assert len(Tensor.empty(4).tolist()) == 4
+    assert Tensor.empty(2, 3).numpy().shape == (2, 3)

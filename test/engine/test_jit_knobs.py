@@ -16,7 +16,7 @@ import pytest
 
 from test.engine.jitting import CALLS, Decorator, Plain, same, vector
 from weft import Context, Device, GlobalCounters, Tensor, TinyJit
-from weft.engine.jit import JitError
+from weft.engine.jit import JitError, graph_class
 
 
 @pytest.mark.parametrize("read", [Tensor.item, Tensor.tolist, Tensor.numpy])
@@ -145,6 +145,42 @@ def test_names_and_pickles() -> None:
     assert f.__name__ == "scaled" and f.__wrapped__ is scaled
     again = pickle.loads(pickle.dumps(f))
     assert again(vector(1)).tolist() == scaled(vector(1)).tolist()
+
+
+def test_a_function_that_nobody_can_import_goes_with_what_it_reads() -> None:
+    weight = Tensor([2.0, 3.0]).realize()
+
+    def inner(x: Tensor) -> Tensor:
+        return x * weight
+
+    def countdown(x: Tensor, times: int = 2) -> Tensor:
+        return inner(x) if times == 0 else countdown(x + 1, times - 1)
+
+    f = TinyJit(lambda x, k=1.0: countdown(x).add(k), prune=True)
+    expected = [f(vector(i)[:2]).tolist() for i in range(4)]
+    data = pickle.dumps(f)
+    del f
+    again = pickle.loads(data)
+    assert isinstance(again, TinyJit) and again.prune and again.cnt == 0
+    assert [again(vector(i)[:2]).tolist() for i in range(4)] == expected
+    assert again.cnt == 2 and len(again.captured) == 1
+    # it is the value that went, not the memory
+    weight.assign(Tensor([0.0, 0.0])).realize()
+    assert again(vector(1)[:2]).tolist() == expected[1]
+    twice = pickle.loads(pickle.dumps(again))
+    assert twice(vector(1)[:2]).tolist() == expected[1]
+
+
+def test_what_was_captured_can_be_looked_at() -> None:
+    f = TinyJit(lambda x: ((x + 1).contiguous() * 2).sum())
+    for _ in range(3):
+        f(Tensor.ones(5000).contiguous().realize())
+    calls = f.captured.linear.src
+    assert len(calls) == len(f.captured) and all(len(call.src) >= 3 for call in calls)
+    f.captured.free_intermediates()
+    assert f(Tensor.ones(5000).contiguous().realize()).item() == 20000.0
+    f.note = "mine"
+    assert f.note == "mine" and graph_class("CPU") is Device["CPU"].graph
 
 
 def test_counters_count_replays() -> None:

@@ -19,6 +19,7 @@ import pytest
 from test.methods.row import ALL, FLOATS, Check, Row, always, case, given, numpy_type
 from test.methods.rows_creation import expect
 from weft import GlobalCounters, Tensor, Variable, dtypes
+from weft.engine.realize import compile_linear, run_linear
 from weft.errors import ArgumentError, WeftError
 from weft.uop.ops import Ops, UOp
 
@@ -138,7 +139,7 @@ def _array(device: str) -> None:
 def _init(device: str) -> None:
     for data in (DATA.tolist(), DATA, tuple(map(tuple, DATA.tolist())), Tensor(DATA)):
         expect(Tensor(data, device=device), DATA, "float32", device)
-    assert Tensor(None, device=device).shape == (0,)
+    assert Tensor(None, device=device).item() == 0.0
     expect(Tensor(b"\x01\xff", device=device), [1, 255], "uint8", device)
     expect(Tensor([1, 2], dtype="float16", device=device), [1, 2], "float16", device)
     expect(Tensor(3, dtype=dtypes.int8), 3, "int8")
@@ -339,6 +340,24 @@ def _callify(device: str) -> None:
     expect(result, DATA * 3 + 1, "float32", device)
 
 
+def _tinygrad_names(device: str) -> None:
+    x = source(device)
+    result = x * Variable("k", 1, 9).bind(3)
+    linear, values = result.linear_with_vars(x + 1)
+    assert len(linear.src) == len(result.schedule(x + 1)) and values == {"k": 3}
+    assert linear.src[0].src[0].op is Ops.SINK and linear.src[0].arg == device
+    run_linear(compile_linear(linear), values)
+    expect(result, DATA * 3, "float32", device)
+    assert len((x + 1).schedule_linear().src) == 1
+    expect(x.usum(x, 1), DATA * 2 + 1, "float32", device)
+    expect(x.uprod(x, 2), DATA * DATA * 2, "float32", device)
+    assert x.ufix(3).item() == 3 and x.ufix(x) is x
+    assert Tensor.from_url(__file__, gunzip=False).dtype is dtypes.uint8
+    windows = x._pool((2,), 1, 1)
+    expect(windows.sum(-1), DATA[..., :-1] + DATA[..., 1:], "float32", device)
+    expect(x._broadcast_to((2, *x.shape)), np.stack([DATA, DATA]), "float32", device)
+
+
 def _custom_kernel(device: str) -> None:
     def scale(target: UOp, values: UOp) -> UOp:
         i = UOp.range(values.arg.size, 0)
@@ -433,5 +452,9 @@ CHECKS = (
     Check("hash", _hash),
     Check("callify", _callify, small=True),
     Check("custom_kernel", _custom_kernel),
+    *[
+        Check(name, _tinygrad_names, small=True)
+        for name in ("linear_with_vars", "schedule_linear", "usum", "uprod", "ufix", "from_url")
+    ],
     *[Check(name, _dlpack) for name in ("__dlpack__", "__dlpack_device__", "from_dlpack")],
 )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from test.mixin.compare import check
-from weft import GlobalCounters, Tensor, dtypes
+from weft import GlobalCounters, Tensor, Variable, dtypes
 from weft.errors import ArgumentError, DTypeError, ShapeError
 
 
@@ -79,3 +79,18 @@ def test_numbers_that_no_int64_holds() -> None:
     with pytest.raises(DTypeError, match="fit no dtype"):
         Tensor(2**70)
     assert (Tensor([1.0]) + 2**70).tolist() == [2.0**70]
+
+
+def test_full_of_a_variable() -> None:
+    x = Tensor.full((2,), Variable("n", 1, 5).bind(3))
+    assert x.tolist() == [3, 3] and x.dtype is dtypes.int32
+
+
+def test_a_range_that_the_dtype_does_not_hold_is_refused() -> None:
+    for arguments, dtype in (((300,), "int8"), ((-1, 5), "uint8"), ((5,), "bool")):
+        with pytest.raises(OverflowError, match="does not fit"):
+            Tensor.arange(*arguments, dtype=dtype)
+    assert Tensor.arange(-128, 128, dtype="int8").tolist() == list(range(-128, 128))
+    assert Tensor.arange(5, 0, dtype="uint8").tolist() == []
+    with pytest.raises(ValueError, match="bool"):
+        Tensor.linspace(0, 1, 3, dtype="bool")

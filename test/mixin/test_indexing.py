@@ -193,3 +193,27 @@ def test_one_row_stacked_and_written_after() -> None:
     found[:, :] = 1
     Tensor.realize(row, found, stacked)
     check(stacked, np.stack([DATA[:, 3]] * 3, axis=1))
+
+
+# ------------------------------------------------------------ lists of indices
+def test_a_list_of_more_than_numbers_is_one_index_for_each_axis() -> None:
+    data = np.arange(24).reshape(2, 3, 4)
+    x = Tensor(data)
+    for index in (
+        [[0, 1], [2, 0]],
+        [[0, 1], [2]],
+        [slice(0, 1), 1],
+        [[0, 1], slice(None), [3, 2]],
+        [..., 0],
+        [None, 1],
+        [[[0, 1], [1, 0]]],
+    ):
+        expected = data[tuple(index)]
+        assert x[index].shape == expected.shape
+        np.testing.assert_array_equal(x[index].numpy(), expected)
+    assert x[[1, Tensor(2)]].tolist() == data[1, 2].tolist()
+    assert x[[Tensor([0, 1]), Tensor([1, 2])]].tolist() == data[[0, 1], [1, 2]].tolist()
+    np.testing.assert_array_equal(x[[1, 0]].numpy(), data[[1, 0]])
+    x[[0, slice(1, 3)]] = 7
+    data[0, 1:3] = 7
+    np.testing.assert_array_equal(x.numpy(), data)

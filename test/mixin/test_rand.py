@@ -153,3 +153,8 @@ def test_wrong_arguments() -> None:
         Tensor.rand(3, dtype=dtypes.int32)
     with pytest.raises(ArgumentError, match="a seed is an int"):
         Tensor.manual_seed(1.5)  # type: ignore[arg-type]
+
+
+def test_randn_of_other_dtypes_is_cast() -> None:
+    for dtype in (dtypes.int32, dtypes.bool, dtypes.uint8):
+        assert Tensor.randn(4, dtype=dtype).dtype is dtype

@@ -86,8 +86,11 @@ def test_reductions_of_nothing() -> None:
     assert empty.prod(0).tolist() == [1.0, 1.0, 1.0]
     assert empty.any().item() is False
     assert empty.all().item() is True
+    assert empty.max(0).tolist() == [-math.inf] * 3 and empty.min(0).tolist() == [math.inf] * 3
+    assert empty.cast("int8").max().item() == -128 and empty.cast("uint8").min().item() == 255
+    assert empty.bool().max().item() is False and empty.bool().min().item() is True
     with pytest.raises(ShapeError, match="which is empty"):
-        empty.max(0)
+        empty.argmax(0)
     assert empty.sum(1).shape == (0,)
 
 

@@ -26,7 +26,7 @@ from weft.dtype import (
     weak_dtype,
 )
 from weft.engine.storage import buffer_of, node_of, store_bytes
-from weft.errors import DataError, DeviceError, DTypeError
+from weft.errors import DataError, DeviceError, DTypeError, MissingFileError
 from weft.helpers import prod
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
@@ -80,8 +80,6 @@ def from_host(data: Any, device: Devices, dtype: DType | None) -> UOp:
     if is_storage(place):
         # building an expression writes no file; realizing it does
         return pin(from_host(data, Device.DEFAULT, dtype), place)
-    if data is None:
-        return _stored(b"", (0,), dtype or dtypes.default_float, place)
     if isinstance(data, (bytes, bytearray, memoryview)):
         return _from_bytes(data, dtype, place)
     if is_numpy(data):
@@ -93,7 +91,7 @@ def from_host(data: Any, device: Devices, dtype: DType | None) -> UOp:
         chosen = dtypes.from_py(flat) if dtype is None else dtype
         return _stored(pack(flat, strong_dtype(chosen)), shape, strong_dtype(chosen), place)
     raise DataError(
-        f"cannot make a Tensor from a {type(data).__name__}; it takes None, a number, bytes, "
+        f"cannot make a Tensor from a {type(data).__name__}; it takes a number, bytes, "
         "nested lists of numbers, a NumPy array, a Path, a Variable, a UOp or a Tensor"
     )
 
@@ -269,10 +267,11 @@ def from_file(path: pathlib.Path, dtype: DType | None) -> UOp:
         found = os.stat(where)
     except (OSError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise DataError(f"cannot make a Tensor from the file {path}: {reason}") from None
+        kind = MissingFileError if isinstance(error, FileNotFoundError) else DataError
+        raise kind(f"cannot make a Tensor from the file {path}: {reason}") from None
     if not stat.S_ISREG(found.st_mode):
-        kind = "a directory" if stat.S_ISDIR(found.st_mode) else "no regular file"
-        raise DataError(f"cannot make a Tensor from {path}: it is {kind}; name a file")
+        what = "a directory" if stat.S_ISDIR(found.st_mode) else "no regular file"
+        raise DataError(f"cannot make a Tensor from {path}: it is {what}; name a file")
     if found.st_size % chosen.itemsize:
         raise DataError(
             f"the {found.st_size} bytes of {path} are no whole number of {chosen}, which have "

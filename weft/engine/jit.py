@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from weft.contracts import Graph
 from weft.device import Device
 from weft.engine import record
 from weft.engine.check import active_checks
@@ -30,6 +31,7 @@ from weft.engine.jit_names import Chain, find_names, values_of
 from weft.engine.jit_notes import Mismatch, Run, merge_runs
 from weft.engine.jit_numbers import NumberBook
 from weft.engine.jit_objects import PLAIN, mark_opaque, set_child
+from weft.engine.jit_pickle import carried, given
 from weft.engine.jit_run import WindowConflict, run_recorded
 from weft.engine.jit_values import Values
 from weft.engine.programs import code_knobs
@@ -150,6 +152,7 @@ class TinyJit:
     """
 
     __slots__ = (
+        "__dict__",
         "__weakref__",
         "_again",
         "_bound",
@@ -211,6 +214,11 @@ class TinyJit:
         """The function inside."""
         return self.function
 
+    @property
+    def cnt(self) -> int:
+        """How far it has come: 0 nothing was run, 1 run, 2 captured."""
+        return 2 if self.captured is not None else min(1, len(self._entries))
+
     def __repr__(self) -> str:
         return f"<TinyJit of {getattr(self.function, '__qualname__', self.function)}>"
 
@@ -251,7 +259,12 @@ class TinyJit:
         return copied
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return TinyJit, (self.function,)
+        """Goes with its function, and that with what it reads; elsewhere it captures anew."""
+        # made first and filled afterwards: the function may mention the jitted one
+        return _unfilled, (), (carried(self.function), self.prune)
+
+    def __setstate__(self, state: tuple[Any, bool]) -> None:
+        TinyJit.__init__(self, given(state[0]), prune=state[1])
 
     # ------------------------------------------------------------ calling
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -566,5 +579,22 @@ def _numbers_replaced(call: _Call, book: NumberBook) -> Iterator[tuple[Any, ...]
             set_child(container, key, value)
 
 
+def _unfilled() -> TinyJit:
+    """A jitted function before it is told which."""
+    made: TinyJit = object.__new__(TinyJit)
+    return made
+
+
+def graph_class(device: Any) -> type[Graph] | None:
+    """How a device (or the one of that name) replays a whole graph; None if it cannot."""
+    found = Device[device] if isinstance(device, str) else device
+    graph: type[Graph] | None = found.graph
+    return graph
+
+
 mark_opaque(TinyJit)
 jit = TinyJit
+# as they are called in tinygrad
+CapturedJit = CapturedGraph
+GraphRunner = Graph
+GraphException = JitError

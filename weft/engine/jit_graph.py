@@ -24,6 +24,7 @@ from weft.engine.jit_objects import child_of, remove_child, set_child
 from weft.engine.jit_templates import Instances, Label, Source, Template
 from weft.engine.jit_tensors import bind_again, describe
 from weft.engine.known import forget, forget_readers
+from weft.engine.linear import Call, Linear, Program
 from weft.engine.storage import buffer_of
 from weft.mixin.rand import RandMixin
 from weft.tensor import Tensor
@@ -79,6 +80,21 @@ class CapturedGraph:
         the next replay takes some again."""
         self.launches.free()
         self._checked = None
+
+    @property
+    def linear(self) -> Linear:
+        """The kernels in order, to look at."""
+        calls = []
+        for position, step in enumerate(self.launches.steps):
+            if position in self.launches.once:
+                continue
+            memory = tuple([self.launches.places[number] for number, _, _ in step.arguments])
+            calls.append(Call((Program(step.runner), *memory), step.device))
+        return Linear(tuple(calls))
+
+    def free_intermediates(self) -> None:
+        """As tinygrad calls `free`."""
+        self.free()
 
     # ------------------------------------------------------------ the state it reads and writes
     def _settle_state(self) -> None:

@@ -25,6 +25,8 @@ from weft.engine.cell import Cell
 from weft.engine.check import Checks, active_checks, with_index_checks
 from weft.engine.host import is_same_storage, is_storage, is_stored_view
 from weft.engine.known import forget, forget_readers, remember, stored_along, with_known
+from weft.engine.linear import compile_linear as compile_linear
+from weft.engine.linear import run_linear as run_linear
 from weft.engine.programs import make_runners, runner_for
 from weft.engine.report import memory_text, say_launch, say_loaded, say_scheduled
 from weft.engine.schedule import (

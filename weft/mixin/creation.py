@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from weft.device import Device
 from weft.dtype import DType, dtypes, python_number, strong_dtype, to_dtype
-from weft.errors import ArgumentError, ShapeError
+from weft.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
 from weft.helpers import argfix, prod
 from weft.mixin.check import described, real_number, whole_number
 from weft.mixin.movement import is_int
@@ -120,6 +120,8 @@ class CreationMixin(ReduceMixin, RearrangeMixin, TrigonometryMixin):
         [[7, 7], [7, 7]]
         """
         sizes = checked_shape(shape)
+        if isinstance(fill_value, UOp):
+            fill_value = cls(fill_value).cast(strong_dtype(fill_value.dtype))
         if isinstance(fill_value, CreationMixin):
             value = fill_value if dtype is None else fill_value.cast(dtype)
             return cls._made(value.uop.expand(sizes), device, requires_grad)
@@ -295,7 +297,14 @@ class CreationMixin(ReduceMixin, RearrangeMixin, TrigonometryMixin):
             found = dtypes.from_py(ends)
         else:
             count, found = (last - first + step - 1) // step, dtypes.default_int
+            ends = [0]
         chosen = found if dtype is None else to_dtype(dtype)
+        held = chosen.kind == "float" or all(chosen.min <= end <= chosen.max for end in ends)
+        if is_int(count) and count and not held:
+            raise OutOfRangeError(
+                f"arange from {first} to {last} by {step} does not fit {chosen}, which holds "
+                f"{chosen.min} to {chosen.max}"
+            )
         return chosen, (chosen if dtypes.is_int(chosen) else found), count
 
     @classmethod
@@ -319,6 +328,8 @@ class CreationMixin(ReduceMixin, RearrangeMixin, TrigonometryMixin):
         for name, given in (("start", start), ("stop", stop)):
             real_number(f"{name} of linspace", given)
         chosen = dtypes.default_float if dtype is None else to_dtype(dtype)
+        if chosen is dtypes.bool:
+            raise DTypeError("linspace gives numbers, found dtype dtypes.bool")
         wide = dtypes.float64 if chosen is dtypes.float64 else dtypes.float32
         if steps == 1:
             return cls.full((1,), start, dtype=chosen, device=device, requires_grad=requires_grad)

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from weft.device import Device
 from weft.dtype import dtypes, strong_dtype
+from weft.engine import host
 from weft.errors import ArgumentError, DeviceError, DTypeError, IndexingError, ShapeError
 from weft.mixin.check import whole_number
 from weft.mixin.creation import CreationMixin
@@ -48,6 +49,17 @@ class IndexingMixin(CreationMixin):
         """New values at indices of axes of this view. Provided by the class."""
         raise NotImplementedError
 
+    def _from_data(self, x: Any) -> Any:
+        """What is assigned, if it is data, as a Tensor of this dtype: data has none of its own."""
+        if self.dtype in dtypes.weaks or isinstance(x, (CreationMixin, UOp)):
+            return x
+        if isinstance(x, (bool, int, float)):
+            return type(self)(x, dtype=self.dtype)
+        if isinstance(x, (list, tuple, bytes, bytearray, memoryview)) or host.is_numpy(x):
+            home = None if host.is_storage(self.device) else self.device
+            return type(self)(x, dtype=self.dtype, device=home)
+        return x
+
     def __getitem__(self, indices: Any) -> Self:
         view, tensors = self._basic(indices)
         return view._take(tensors) if tensors else view
@@ -72,7 +84,7 @@ class IndexingMixin(CreationMixin):
             return None
         if mask.ndim == 0 or mask.shape != self.shape[: mask.ndim]:
             return None
-        new = self._operand(value)
+        new = self._operand(self._from_data(value))
         if new.ndim > self.ndim - mask.ndim:
             return None
         whole: Any = mask.reshape((*mask.shape, *[1] * (self.ndim - mask.ndim)))
@@ -115,7 +127,7 @@ class IndexingMixin(CreationMixin):
 
     def _index_items(self, indices: Any) -> list[Any]:
         """One item per axis and new axis: the ellipsis filled in, lists and masks made tensors."""
-        given = list(indices) if isinstance(indices, tuple) else [indices]
+        given = list(indices) if _is_several(indices) else [indices]
         items: list[Any] = []
         for item in given:
             if isinstance(item, (list, tuple)) or _is_array(item):
@@ -507,6 +519,16 @@ def _is_hit(own: Any, axes: Sequence[int], places: Sequence[Any]) -> Any:
 def _quoted(names: Iterable[str]) -> str:
     *first, last = [f'"{name}"' for name in names]
     return f"{', '.join(first)} or {last}"
+
+
+def _is_several(indices: Any) -> bool:
+    """Whether it is one index for each axis: a tuple, or a list of more than numbers.
+
+    As in PyTorch and tinygrad `x[[[0, 1], [2, 0]]]` is `x[[0, 1], [2, 0]]`.
+    """
+    if isinstance(indices, list):
+        return any(not hasattr(item, "__index__") or hasattr(item, "uop") for item in indices)
+    return isinstance(indices, tuple)
 
 
 def _is_array(item: Any) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 from weft.dtype import DType, computing_dtype, dtypes, least_upper_dtype, least_upper_float
-from weft.errors import DTypeError, ShapeError
+from weft.errors import ArgumentError, DTypeError, ShapeError
 from weft.mixin.check import real_number, tensors
 from weft.mixin.neural import NeuralMixin
 
@@ -34,7 +34,8 @@ class LossMixin(NeuralMixin):
 
     def _check_targets(self, name: str, Y: Any, label_smoothing: float = 0.0) -> None:
         tensors("Y", (Y,))
-        real_number("label_smoothing", label_smoothing)
+        if not 0 <= real_number("label_smoothing", label_smoothing) <= 1:
+            raise ArgumentError(f"label_smoothing is from 0 to 1, found {label_smoothing}")
         if self.ndim == 0:
             raise ShapeError(f"{name} of a tensor of shape (): it needs an axis of classes")
 

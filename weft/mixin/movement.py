@@ -396,7 +396,7 @@ class MovementMixin(ArithMixin):
         items = argfix(self, *args)
         tensors("each part of stack", items)
         if not items:
-            raise ArgumentError("stack takes at least one Tensor, found none")
+            raise ShapeError("stack takes at least one Tensor, found none")
         shapes = list(dict.fromkeys(item.shape for item in items))
         if not all(same_shape(shapes[0], shape) for shape in shapes[1:]):
             named = " and ".join(str(shape) for shape in shapes)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from weft.dtype import dtypes
-from weft.errors import ArgumentError, ShapeError
+from weft.errors import ArgumentError, ShapeError, UnsupportedError
 from weft.helpers import argfix, ceildiv
 from weft.mixin.check import described, whole_number, whole_numbers
 from weft.mixin.movement import MovementMixin, is_int
@@ -42,7 +42,7 @@ class PaddingMixin(MovementMixin):
         if mode == "constant":
             return self._pad_constant(pairs, value)
         if mode not in ("reflect", "replicate", "circular"):
-            raise ArgumentError(
+            raise UnsupportedError(
                 f'pad has mode "constant", "reflect", "replicate" or "circular", found {mode!r}'
             )
         result = self

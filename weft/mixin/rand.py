@@ -230,13 +230,13 @@ class RandMixin(SortMixin):
     ) -> Self:
         """Random numbers of the normal distribution with mean 0 and standard deviation 1.
 
+        Of a dtype that is no float they are cast to it at the end.
+
         >>> Tensor.randn(2, 3).shape
         (2, 3)
         """
         sizes = checked_shape(*shape)
         chosen = dtypes.default_float if dtype is None else to_dtype(dtype)
-        if not dtypes.is_float(chosen):
-            raise DTypeError(f"randn gives floats, found dtype {chosen}")
         wide = dtypes.float64 if chosen is dtypes.float64 else dtypes.float32
         count = prod(sizes)
         # Box and Muller: a random angle and a random radius

@@ -8,12 +8,11 @@ that was asked for or the operand's own.
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Sequence
 from typing import Self
 
 from weft.dtype import DType, computing_dtype, dtypes, least_upper_float, to_dtype
-from weft.errors import ArgumentError, ShapeError
+from weft.errors import ArgumentError
 from weft.helpers import prod
 from weft.mixin.check import whole_numbers
 from weft.mixin.dtype import DTypeMixin, sum_dtype
@@ -79,19 +78,17 @@ class ReduceMixin(MovementMixin, DTypeMixin):
     def max(self, axis: Axes = None, keepdim: bool = False) -> Self:
         """The greatest element over axes, all by default; nan if there is one.
 
+        Of nothing it is the least value of the dtype, as a sum of nothing is 0.
+
         >>> Tensor([[1, 5], [3, 4]]).max(axis=1).tolist()
         [5, 4]
         """
-        for i in self._axes(axis):
-            if isinstance(self.shape[i], int) and self.shape[i] == 0:
-                raise ShapeError(
-                    f"max or min of shape {self.shape} over axis {i}, which is empty: there is no "
-                    "greatest or least of nothing"
-                )
         return self._reduce(Ops.MAX, axis, keepdim)
 
     def min(self, axis: Axes = None, keepdim: bool = False) -> Self:
         """The least element over axes, all by default; nan if there is one.
+
+        Of nothing it is the greatest value of the dtype.
 
         >>> Tensor([[1, 5], [3, 4]]).min(axis=1).tolist()
         [1, 3]
@@ -104,7 +101,7 @@ class ReduceMixin(MovementMixin, DTypeMixin):
         >>> Tensor([[0, 0], [0, 4]]).any(axis=1).tolist()
         [False, True]
         """
-        return self.cast(dtypes.bool)._reduce_bool(axis, keepdim)
+        return self.cast(dtypes.bool)._reduce(Ops.MAX, axis, keepdim)
 
     def all(self, axis: Axes = None, keepdim: bool = False) -> Self:
         """Whether no element is zero.
@@ -112,16 +109,7 @@ class ReduceMixin(MovementMixin, DTypeMixin):
         >>> Tensor([[1, 0], [3, 4]]).all(axis=1).tolist()
         [False, True]
         """
-        return self.cast(dtypes.bool).logical_not()._reduce_bool(axis, keepdim).logical_not()
-
-    def _reduce_bool(self, axis: Axes, keepdim: bool) -> Self:
-        """MAX of bools; of nothing it is False."""
-        empty = builtins.any(
-            isinstance(self.shape[i], int) and self.shape[i] == 0 for i in self._axes(axis)
-        )
-        if empty:
-            return self.cast(dtypes.int32)._reduce(Ops.ADD, axis, keepdim).cast(dtypes.bool)
-        return self._reduce(Ops.MAX, axis, keepdim)
+        return self.cast(dtypes.bool).logical_not()._reduce(Ops.MAX, axis, keepdim).logical_not()
 
     def mean(self, axis: Axes = None, keepdim: bool = False) -> Self:
         """The average over axes, all by default.

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any, Self
 
 from weft.dtype import computing_dtype, dtypes
-from weft.errors import ArgumentError, ShapeError
+from weft.errors import ArgumentError, ShapeError, UnsupportedError
 from weft.helpers import ceildiv
 from weft.mixin.check import whole_numbers
 from weft.mixin.loss import LossMixin
@@ -78,7 +78,7 @@ class ResizeMixin(LossMixin):
     def _checked_resize(self, sizes: Sequence[Any], mode: str, align_corners: bool) -> str:
         if not isinstance(mode, str) or mode not in _MODES:
             named = ", ".join(f'"{name}"' for name in _MODES)
-            raise ArgumentError(f"interpolate has the modes {named}, found {mode!r}")
+            raise UnsupportedError(f"interpolate has the modes {named}, found {mode!r}")
         kind, axes = _MODES[mode]
         if axes is not None and len(sizes) != axes:
             raise ArgumentError(

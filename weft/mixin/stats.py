@@ -127,6 +127,11 @@ class StatsMixin(IndexingMixin):
         if self.ndim == 0:
             return self._from_uop(self._constant(0).uop).cast(dtypes.default_int)
         count = self.shape[place]
+        if is_int(count) and count == 0:
+            raise ShapeError(
+                f"argmax or argmin of shape {self.shape} along axis {axis}, which is empty: "
+                "nothing has no place"
+            )
         greatest = self.max(place, keepdim=True)
         found = self.eq(greatest) | self.isnan()
         # the first place is the one that most places follow

@@ -126,7 +126,7 @@ class StorageMixin(ValuesMixin):
     def _assignable(self, x: Any, shape: tuple[Any, ...] | None = None) -> Any:
         """x in this tensor's shape (or another) and dtype, or an error that says why it is not."""
         wanted = self.shape if shape is None else shape
-        source: Any = self._operand(x)
+        source: Any = self._operand(self._from_data(x))
         fits = source.device is None or self.device in (None, source.device)
         if not fits and not host.is_storage(self.device):
             raise DeviceError(
@@ -158,8 +158,6 @@ class StorageMixin(ValuesMixin):
     def _write(self, x: Any) -> Self:
         """assign on a device that only stores: the values are computed and written now."""
         cell = self._cell
-        if isinstance(x, (list, tuple, bytes, bytearray, memoryview)):
-            x = type(self)(x, dtype=self.dtype)
         source = self._assignable(x)
         value = cell.value
         if host.is_stored_view(value):

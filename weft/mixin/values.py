@@ -17,7 +17,7 @@ from weft.engine.cell import Cell
 from weft.engine.operands import Move
 from weft.engine.programs import runner_for
 from weft.engine.storage import buffer_of, node_of
-from weft.errors import DeviceError, IndexingError, ShapeError
+from weft.errors import DeviceError, IndexingError, ShapeError, UnsupportedError
 from weft.helpers import prod
 from weft.mixin.creation import Devices
 from weft.mixin.digest import DigestMixin
@@ -192,7 +192,9 @@ class ValuesMixin(DigestMixin):
             one = host.pack([0 if number is None else number], self.dtype)
             return memoryview(one * prod(shape))
         # the memory of a symbolic shape is as large as it can get
-        return self._buffer().as_memoryview()[: prod(shape) * self.dtype.itemsize]
+        return (
+            self._buffer().ensure_allocated().as_memoryview()[: prod(shape) * self.dtype.itemsize]
+        )
 
     def data(self) -> memoryview:
         """The values as a memoryview with their shape.
@@ -203,9 +205,15 @@ class ValuesMixin(DigestMixin):
         source = self._readable()
         shape = source._concrete_shape()
         raw = source._bytes()
-        if prod(shape) == 0:
-            return raw.cast(source.dtype.fmt)
-        return raw.cast("B").cast(source.dtype.fmt, shape)
+        try:
+            if prod(shape) == 0:
+                return raw.cast(source.dtype.fmt)
+            return raw.cast("B").cast(source.dtype.fmt, shape)
+        except ValueError:
+            # before 3.12 Python had no half floats
+            raise UnsupportedError(
+                f"this Python has no memoryview of {source.dtype}; read x.float().data()"
+            ) from None
 
     def tolist(self) -> Any:
         """The values as nested lists.

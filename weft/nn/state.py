@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from types import FunctionType, MethodType, ModuleType
 from typing import Any, TypeVar
 
-from weft.errors import ArgumentError, DataError
+from weft.errors import ArgumentError, DataError, MissingKeyError
 from weft.helpers import tqdm
 from weft.nn.formats.archives import tar_extract, zip_extract
 from weft.nn.formats.gguf import gguf_load
@@ -171,7 +171,8 @@ def _check_fit(wanted: Mapping[str, Tensor], state: Mapping[str, Tensor], strict
         elif value.shape != tensor.shape and {value.shape, tensor.shape} != {(), (1,)}:
             problems.append(f"{name} is {tensor.shape} in the model, {value.shape} in the state")
     if problems:
-        raise DataError("the state does not fit the model: " + "; ".join(problems[:_LISTED]))
+        kind = MissingKeyError if missing and strict else DataError
+        raise kind("the state does not fit the model: " + "; ".join(problems[:_LISTED]))
 
 
 def _listed(names: list[str]) -> str:

@@ -80,6 +80,9 @@ def narrow_bits(x: UOp, target: DType) -> UOp:
     rounded = _round_magnitude(magnitude, layout)
     is_nan = magnitude.const_like(_INFINITY) < magnitude
     beyond = rounded.const_like(layout.largest_bits) < rounded
+    if layout.saturates:
+        rounded = beyond.where(layout.largest_bits, rounded)
+        beyond = magnitude.eq(_INFINITY)
     if layout.finite_only:
         is_nan = is_nan | beyond
     else:

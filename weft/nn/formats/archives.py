@@ -2,11 +2,14 @@
 
 In: a path, Tensor or bytes. Out: name -> `ByteSource` of each plain file in it.
 Sits on `source`; the PyTorch reader uses it too. Invariant: a member's name stays inside the
-folder it is unpacked into (no absolute path, no `..`, no link), and a member's bytes are its own.
+folder it is unpacked into (no absolute path, no `..`; links are left out), and a member's bytes are
+its own.
 """
 
 from __future__ import annotations
 
+import functools
+import importlib
 import os
 import struct
 import zlib
@@ -47,7 +50,7 @@ def tar_extract(
     >>> bytes(tar_extract(file.getvalue())["a.txt"].data())
     b'weft'
     """
-    return _extract(source, folder, tar_members)
+    return _extract(source, folder, tar_members, "tarfile.ReadError")
 
 
 def zip_extract(
@@ -62,19 +65,31 @@ def zip_extract(
     >>> bytes(zip_extract(file.getvalue())["a.txt"].data())
     b'weft'
     """
-    return _extract(source, folder, zip_members)
+    return _extract(source, folder, zip_members, "zipfile.BadZipFile")
 
 
 def _extract(
     source: Readable,
     folder: str | os.PathLike[str] | None,
     members: Callable[[ByteSource], Members],
+    kind: str,
 ) -> dict[str, Tensor]:
     with open_source(source) as opened:
-        found = members(opened)
+        try:
+            found = members(opened)
+        except DataError as error:
+            raise _damage(kind)(str(error)) from error
         if folder is None:
             return {n: part.view(0, dtypes.uint8, (part.size,)) for n, part in found.items()}
         return {n: Tensor(_unpack(part, Path(folder), n)) for n, part in found.items()}
+
+
+@functools.cache
+def _damage(kind: str) -> type[DataError]:
+    """The error for a damaged archive, which is also the one of Python's own module for it."""
+    module, name = kind.split(".")
+    # loaded when it is needed: few programs read archives, fewer damaged ones
+    return type(name, (DataError, getattr(importlib.import_module(module), name)), {})
 
 
 def _unpack(part: ByteSource, folder: Path, name: str) -> Path:
@@ -156,12 +171,10 @@ def zip_members(source: ByteSource) -> Members:
     members: Members = {}
     ranges = []
     for entry in _zip_directory(source):
-        if entry.name.endswith("/"):
+        if entry.name.endswith("/") or entry.mode & _KIND == _LINK:
             continue
         name = safe_name(entry.name, source.name)
         what = f"{source.name}: {name[:80]}"
-        if entry.mode & _KIND == _LINK:
-            raise DataError(f"{what} is a link; only plain files are unpacked")
         start = _zip_data(source, entry, what)
         ranges.append((entry.header, start + entry.packed, name))
         part: ByteSource = PartSource(source, start, entry.packed, what)
@@ -287,6 +300,8 @@ def _inflate(part: ByteSource, entry: _Entry) -> bytearray:
 _RECORD = 512
 _GZIP = b"\x1f\x8b"
 _PLAIN = (b"0", b"\0", b"7")
+# links, which may lead anywhere, and devices
+_LEFT_OUT = (b"1", b"2", b"3", b"4", b"6")
 _FOLDER, _LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL = b"5", b"L", b"K", b"x", b"g"
 _LONGEST_HEADER = 1 << 20
 
@@ -319,20 +334,20 @@ def tar_members(source: ByteSource) -> Members:
                 source, members, kind, name or _tar_name(record, source.name), start, length
             )
             name, size = None, None
-    if not members and position == 0:
-        raise DataError(f"{source.name} is no tar archive, or an empty one")
+    if position == 0 and source.size < _RECORD:
+        raise DataError(f"{source.name} is no tar archive: it has {source.size} bytes")
     return members
 
 
 def _tar_member(
     source: ByteSource, members: Members, kind: bytes, name: str, start: int, length: int
 ) -> None:
-    if kind == _FOLDER or (kind in _PLAIN and name.endswith("/")):
+    if kind == _FOLDER or kind in _LEFT_OUT or (kind in _PLAIN and name.endswith("/")):
         return
     checked = safe_name(name, source.name)
     what = f"{source.name}: {checked[:80]}"
     if kind not in _PLAIN:
-        raise DataError(f"{what} is a link or a device (kind {kind!r}); only files are unpacked")
+        raise DataError(f"{what} is no plain file (kind {kind!r}); only those are unpacked")
     _add(members, checked, PartSource(source, start, length, what), source.name)
 
 

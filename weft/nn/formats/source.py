@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from weft.dtype import DType, dtypes
 from weft.engine.host import is_storage
-from weft.errors import ArgumentError, DataError
+from weft.errors import ArgumentError, DataError, MissingFileError
 from weft.helpers import prod
 from weft.tensor import Tensor
 
@@ -97,7 +97,8 @@ class FileSource(ByteSource):
                     self._file.close()
                     raise
             except OSError as error:
-                raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+                kind = MissingFileError if isinstance(error, FileNotFoundError) else DataError
+                raise kind(f"cannot read {path}: {error.strerror or error}") from error
             if same and self._disk.shape == (found.st_size,):
                 super().__init__(str(path), found.st_size)
                 return

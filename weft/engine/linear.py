@@ -1,0 +1,51 @@
+"""Linear: the kernels of a computation in order, as programs written for tinygrad ask for them.
+
+What comes in: the items of a schedule, or the steps of a captured graph. What goes out: `Linear`,
+whose `src` are calls, each of which has its kernel and its memory as `src`.
+Where it sits: above nothing; the JIT and the compatibility methods of Tensor make them.
+The one invariant: it is only looked at. What runs are the tensors it was made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Program:
+    """A kernel that was compiled already."""
+
+    arg: Any
+    op: str = "PROGRAM"
+    src: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class Call:
+    """One launch: `src` is the kernel and its memory, `arg` where it runs."""
+
+    src: tuple[Any, ...]
+    arg: str
+    op: str = "CALL"
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Calls in order; `run` computes what they were made for."""
+
+    src: tuple[Call, ...]
+    run: Callable[[], Any] | None = None
+    op: str = "LINEAR"
+
+
+def compile_linear(linear: Linear) -> Linear:
+    """The same: kernels are compiled when they are first run."""
+    return linear
+
+
+def run_linear(linear: Linear, var_vals: dict[str, int] | None = None, **options: Any) -> None:
+    """Compute the tensors that it was made of, with the values that their variables have."""
+    if linear.run is not None:
+        linear.run()

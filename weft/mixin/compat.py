@@ -1,0 +1,121 @@
+"""Names that programs written for tinygrad use, in terms of weft's own.
+
+In: what they are called with there. Out: what the methods of weft give for it.
+Sits above all families, right below Tensor. Invariant: nothing here is used by weft itself.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, Self, cast
+
+from weft.device import Buffer, Device
+from weft.download import fetch
+from weft.dtype import (
+    DType,
+    PyConst,
+    from_numpy_dtype,
+    least_upper_dtype,
+    strong_dtype,
+    to_numpy_dtype,
+)
+from weft.engine.linear import Call, Linear
+from weft.helpers import disable_gc, getenv
+from weft.mixin.conv import per_axis
+from weft.mixin.storage import StorageMixin
+from weft.uop.node import Variable, sint
+from weft.uop.opset import Ops
+
+# what programs also import from the module of Tensor
+NAMES: dict[str, Any] = {
+    "Buffer": Buffer,
+    "ConstType": PyConst,
+    "DTypeLike": str | DType,
+    "Variable": Variable,
+    "_from_np_dtype": from_numpy_dtype,
+    "_to_np_dtype": to_numpy_dtype,
+    "all_int": lambda sizes: all(isinstance(size, int) for size in sizes),
+    "canonicalize_device": Device.canonicalize,
+    "cast": cast,
+    "disable_gc": disable_gc,
+    "fetch": fetch,
+    "getenv": getenv,
+    "least_upper_dtype": least_upper_dtype,
+    "sint": sint,
+    "strong_dtype": strong_dtype,
+}
+
+
+class CompatMixin(StorageMixin):
+    """One short method for each name."""
+
+    __slots__ = ()
+
+    def schedule_linear(self, *lst: Any) -> Linear:
+        """`schedule` with the kernels as calls, and with what runs them.
+
+        >>> len(Tensor([1, 2]).add(1).schedule_linear().src)
+        1
+        """
+        items = self.schedule(*lst)
+        calls = [Call((item.kernel, *item.arguments), str(item.device)) for item in items]
+        return Linear(tuple(calls), functools.partial(self.realize, *lst))
+
+    def linear_with_vars(self, *lst: Any) -> tuple[Linear, dict[str, int]]:
+        """`schedule_linear`, and the values that variables have.
+
+        >>> Tensor([1, 2]).add(1).linear_with_vars()[1]
+        {}
+        """
+        nodes = {node: None for tensor in (self, *lst) for node in tensor.uop.toposort()}
+        bound = [node.src for node in nodes if node.op is Ops.BIND]
+        return self.schedule_linear(*lst), {name.arg.name: value.arg for name, value in bound}
+
+    def ufix(self, x: Any) -> Self:
+        """A number as a Tensor that this can be combined with.
+
+        >>> Tensor([1, 2]).ufix(3).item()
+        3
+        """
+        found: Self = self._operand(x)
+        return found
+
+    def usum(self, *src: Any) -> Self:
+        """This and the others added up.
+
+        >>> Tensor([1, 2]).usum(Tensor([3, 4]), 1).tolist()
+        [5, 7]
+        """
+        return functools.reduce(lambda total, x: total + x, src, self)
+
+    def uprod(self, *src: Any) -> Self:
+        """This and the others multiplied.
+
+        >>> Tensor([1, 2]).uprod(Tensor([3, 4]), 2).tolist()
+        [6, 16]
+        """
+        return functools.reduce(lambda total, x: total * x, src, self)
+
+    @classmethod
+    def from_url(cls, url: str, gunzip: bool = False, **kwargs: Any) -> Self:
+        """The bytes of a file that is fetched, or was before.
+
+        >>> import sys
+        >>> Tensor.from_url(sys.executable).dtype
+        dtypes.uint8
+        """
+        return cls(fetch(url, gunzip=gunzip), **kwargs)
+
+    def _pool(
+        self,
+        k_: Sequence[int],
+        stride: int | Sequence[int] = 1,
+        dilation: int | Sequence[int] = 1,
+    ) -> Self:
+        rank = len(k_)
+        steps, gaps = per_axis(stride, rank, "stride", 1), per_axis(dilation, rank, "dilation", 1)
+        return self._pooled(per_axis(k_, rank, "k_", 1), steps, gaps)
+
+    def _broadcast_to(self, new_shape: Sequence[Any]) -> Self:
+        return self.expand(tuple(new_shape))
