@@ -32,6 +32,10 @@ class ArgumentError(WeftError, ValueError):
     """An argument or a knob with a value outside the accepted ones."""
 
 
+class ContractError(ArgumentError, AssertionError):
+    """An argument that tinygrad refuses with an assertion: who catches that one catches this."""
+
+
 class DataError(WeftError, ValueError):
     """Input data that is ragged, damaged, or of an unknown kind."""
 
