@@ -18,6 +18,7 @@ BUILTIN = {
     "DataError": ValueError,
     "OutOfMemory": MemoryError,
     "ContractError": AssertionError,
+    "UnknownKnob": KeyError,
     "CompileError": RuntimeError,
     "RewriteError": RuntimeError,
     "SpecError": RuntimeError,

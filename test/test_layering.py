@@ -23,6 +23,7 @@ ORDER = """
 errors
 knobs
 progress
+compat_helpers
 disk
 download
 helpers

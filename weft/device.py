@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, overload
 
+from weft.compat_helpers import Target
 from weft.contracts import (
     Allocator,
     BaseDevice,
@@ -31,7 +32,7 @@ from weft.contracts import (
 )
 from weft.dtype import DType, to_numpy_dtype
 from weft.errors import ArgumentError, DeviceError
-from weft.knobs import DEBUG, ContextVar, requested_device
+from weft.knobs import DEBUG, DEV, ContextVar, requested_device
 
 __all__ = [
     "Allocator",
@@ -361,6 +362,9 @@ class DeviceRegistry:
     @property
     def DEFAULT(self) -> str:
         """Name of the device that is used when none is given. Assign to it to change it."""
+        asked = DEV.override
+        if asked:
+            return self[_plain_name(asked)].name
         return self._default if self._default is not None else self._choose_default()
 
     @DEFAULT.setter
@@ -448,6 +452,12 @@ def enumerate_devices_str() -> Iterator[str]:
         else:
             mark = " (default)" if Device.canonicalize(default).split(":")[0] == name else ""
             yield f"{name:8} available{mark} {device.arch}".rstrip()
+
+
+def _plain_name(asked: str) -> str:
+    """The device of a `DEV`, which may name an interface and a renderer beside it."""
+    target = Target.parse(asked)
+    return f"{target.device}:{target.indices}" if target.indices else target.device
 
 
 Device = DeviceRegistry()

@@ -36,6 +36,13 @@ class ContractError(ArgumentError, AssertionError):
     """An argument that tinygrad refuses with an assertion: who catches that one catches this."""
 
 
+class UnknownKnob(ArgumentError, KeyError):
+    """A `Context` of a knob that does not exist."""
+
+    # not KeyError's, which shows the message in quotes
+    __str__ = Exception.__str__
+
+
 class DataError(WeftError, ValueError):
     """Input data that is ragged, damaged, or of an unknown kind."""
 

@@ -19,70 +19,262 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+from weft.compat_helpers import (
+    CHUNK_SIZE,
+    Metadata,
+    ProfileEvent,
+    ProfilePointEvent,
+    ProfileRangeEvent,
+    Target,
+    TracingKey,
+    all_int,
+    ansipad,
+    canonicalize_strides,
+    cpu_events,
+    cpu_profile,
+    data64,
+    data64_le,
+    flat_mv,
+    flat_to_grouped,
+    floordiv,
+    floormod,
+    fromimport,
+    get_child,
+    hi32,
+    i2u,
+    is_image_shape,
+    lo32,
+    make_tuple,
+    next_power2,
+    pad_bytes,
+    panic,
+    perf_counter_us,
+    pluralize,
+    profile_marker,
+    resolve_pool_pads,
+    round_down,
+    size_to_str,
+    stderr_log,
+    strides_for_shape,
+    suppress_finalizing,
+    system,
+    to_be32,
+    to_be64,
+    to_function_name,
+    to_tuple,
+    wait_cond,
+)
 from weft.disk import diskcache, diskcache_clear, diskcache_get, diskcache_put
 from weft.download import fetch
-from weft.errors import ArgumentError, DataError
-from weft.knobs import BEAM, DEBUG, JIT, NOOPT, TRAINING, WINO, Context, ContextVar, getenv
+from weft.errors import ArgumentError, ContractError, DataError
+from weft.knobs import (
+    ALL2ALL,
+    ALLOW_DEVICE_USAGE,
+    ALLOW_TF32,
+    ALLREDUCE_CAST,
+    BEAM,
+    CACHELEVEL,
+    CAPTURE_PROCESS_REPLAY,
+    CAPTURING,
+    CCACHE,
+    CHECK_OOB,
+    DEBUG,
+    DEBUG_RANGEIFY,
+    DEFAULT_FLOAT,
+    DEFAULT_INT,
+    DEV,
+    DISABLE_FAST_IDIV,
+    DISALLOW_BROADCAST,
+    EMULATED_DTYPES,
+    FLOAT16,
+    FUSE_OPTIM,
+    IGNORE_BEAM_CACHE,
+    IMAGE,
+    JIT,
+    JIT_BATCH_SIZE,
+    LRU,
+    MAX_BUFFER_SIZE,
+    MAX_KERNEL_BUFFERS,
+    NO_COLOR,
+    NO_MEMORY_PLANNER,
+    NOLOCALS,
+    NOOPT,
+    NULL_ALLOW_COPYOUT,
+    NUM_CPU_THREADS,
+    OPENPILOT_HACKS,
+    PARALLEL,
+    PCONTIG,
+    PROFILE,
+    RING,
+    SCACHE,
+    SPEC,
+    SPLIT_REDUCEOP,
+    TC_OPT,
+    TC_SELECT,
+    TRACEMETA,
+    TRAINING,
+    TRANSCENDENTAL,
+    TUPLE_ORDER,
+    USE_ATOMICS,
+    USE_TC,
+    VALIDATE,
+    VIZ,
+    WINO,
+    Context,
+    ContextVar,
+    getenv,
+)
 from weft.progress import ansilen, ansistrip, colored, split_ansi, time_to_str, tqdm, trange
 
 __all__ = [
+    "ALL2ALL",
+    "ALLOW_DEVICE_USAGE",
+    "ALLOW_TF32",
+    "ALLREDUCE_CAST",
     "BEAM",
-    "DEBUG",
-    "JIT",
-    "NOOPT",
-    "TRAINING",
-    "WINO",
+    "CACHELEVEL",
+    "CAPTURE_PROCESS_REPLAY",
+    "CAPTURING",
+    "CCACHE",
+    "CHECK_OOB",
+    "CHUNK_SIZE",
     "Context",
     "ContextVar",
-    "getenv",
+    "DEBUG",
+    "DEBUG_RANGEIFY",
+    "DEFAULT_FLOAT",
+    "DEFAULT_INT",
+    "DEV",
+    "DISABLE_FAST_IDIV",
+    "DISALLOW_BROADCAST",
+    "EMULATED_DTYPES",
+    "FLOAT16",
+    "FUSE_OPTIM",
+    "GlobalCounters",
+    "IGNORE_BEAM_CACHE",
+    "IMAGE",
+    "JIT",
+    "JIT_BATCH_SIZE",
+    "LRU",
+    "MAX_BUFFER_SIZE",
+    "MAX_KERNEL_BUFFERS",
+    "Metadata",
+    "NOLOCALS",
+    "NOOPT",
+    "NO_COLOR",
+    "NO_MEMORY_PLANNER",
+    "NULL_ALLOW_COPYOUT",
+    "NUM_CPU_THREADS",
+    "OPENPILOT_HACKS",
+    "OSX",
+    "PARALLEL",
+    "PCONTIG",
+    "PROFILE",
+    "ProfileEvent",
+    "ProfilePointEvent",
+    "ProfileRangeEvent",
+    "Profiling",
+    "RING",
+    "SCACHE",
+    "SPEC",
+    "SPLIT_REDUCEOP",
+    "TC_OPT",
+    "TC_SELECT",
+    "TRACEMETA",
+    "TRAINING",
+    "TRANSCENDENTAL",
+    "TUPLE_ORDER",
+    "Target",
+    "Timing",
+    "TracingKey",
+    "USE_ATOMICS",
+    "USE_TC",
+    "VALIDATE",
+    "VALIDATE_WITH_CPU",
+    "VIZ",
+    "WIN",
+    "WINO",
+    "all_int",
+    "all_same",
+    "ansilen",
+    "ansipad",
+    "ansistrip",
+    "argfix",
+    "argsort",
+    "canonicalize_strides",
+    "cdiv",
+    "ceildiv",
+    "cmod",
+    "colored",
+    "count",
+    "cpu_events",
+    "cpu_profile",
+    "data64",
+    "data64_le",
+    "dedup",
+    "disable_gc",
     "diskcache",
     "diskcache_clear",
     "diskcache_get",
     "diskcache_put",
     "fetch",
-    "temp",
-    "ansilen",
-    "ansistrip",
-    "colored",
-    "time_to_str",
-    "tqdm",
-    "trange",
-    "word_wrap",
-    "OSX",
-    "WIN",
-    "GlobalCounters",
-    "Profiling",
-    "Timing",
-    "disable_gc",
-    "all_same",
-    "argfix",
-    "argsort",
-    "cdiv",
-    "ceildiv",
-    "cmod",
-    "count",
-    "dedup",
+    "flat_mv",
+    "flat_to_grouped",
     "flatten",
+    "floordiv",
+    "floormod",
+    "from_mv",
+    "fromimport",
     "fully_flatten",
+    "get_child",
     "get_shape",
     "get_single_element",
     "getbits",
+    "getenv",
+    "hi32",
+    "i2u",
+    "is_image_shape",
+    "lo32",
+    "make_tuple",
     "merge_dicts",
+    "mv_address",
+    "next_power2",
+    "pad_bytes",
+    "panic",
     "partition",
+    "perf_counter_us",
+    "pluralize",
     "polyN",
     "prod",
+    "profile_marker",
+    "resolve_pool_pads",
+    "round_down",
     "round_up",
+    "size_to_str",
+    "stderr_log",
+    "strides_for_shape",
     "strip_parens",
-    "unwrap",
-    "from_mv",
-    "mv_address",
+    "suppress_finalizing",
+    "system",
+    "temp",
+    "time_to_str",
+    "to_be32",
+    "to_be64",
+    "to_function_name",
     "to_mv",
+    "to_tuple",
+    "tqdm",
+    "trange",
+    "unwrap",
+    "wait_cond",
+    "word_wrap",
 ]
 
 Item = TypeVar("Item")
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
+VALIDATE_WITH_CPU = VALIDATE
 OSX = sys.platform == "darwin"
 WIN = sys.platform == "win32"
 
@@ -109,7 +301,12 @@ def ceildiv(number: Any, divisor: Any) -> Any:
     >>> ceildiv(7, 2), ceildiv(-7, 2)
     (4, -3)
     """
-    return -(-number // divisor)
+    if isinstance(number, int) and isinstance(divisor, int):
+        return -(-number // divisor)
+    if isinstance(number, float) or isinstance(divisor, float):
+        return int(-(-number // divisor))
+    # of symbols the form that simplifies better
+    return (number + divisor - 1) // divisor
 
 
 def round_up(number: Any, multiple: Any) -> Any:
@@ -174,7 +371,7 @@ def flatten(parts: Iterable[Iterable[Item]]) -> list[Item]:
 
 
 def fully_flatten(nested: Any) -> list[Any]:
-    """One list of everything in nested lists and tuples, whatever the depth.
+    """One list of everything in nested lists, tuples and arrays, whatever the depth.
 
     >>> fully_flatten([1, [2, (3, [])]])
     [1, 2, 3]
@@ -185,6 +382,8 @@ def fully_flatten(nested: Any) -> list[Any]:
         item = pending.pop()
         if isinstance(item, (list, tuple)):
             pending.extend(reversed(item))
+        elif hasattr(item, "__array__") and hasattr(item, "flatten"):
+            flat.extend(item.flatten())
         else:
             flat.append(item)
     return flat
@@ -196,6 +395,8 @@ def get_shape(nested: Any) -> tuple[int, ...]:
     >>> get_shape([[1, 2, 3], [4, 5, 6]])
     (2, 3)
     """
+    if hasattr(nested, "shape"):
+        return tuple(nested.shape)
     shape: list[int] = []
     level = [nested]
     while level and any(isinstance(item, (list, tuple)) for item in level):
@@ -254,7 +455,7 @@ def get_single_element(items: Iterable[Item]) -> Item:
     """The only item of a collection that has one."""
     found = list(items)
     if len(found) != 1:
-        raise ArgumentError(f"exactly one element was expected, but there are {len(found)}")
+        raise ContractError(f"exactly one element was expected, but there are {len(found)}")
     return found[0]
 
 
@@ -272,7 +473,7 @@ def merge_dicts(mappings: Iterable[Mapping[Key, Value]]) -> dict[Key, Value]:
 def unwrap(value: Item | None) -> Item:
     """The value, which the caller knows not to be None."""
     if value is None:
-        raise ArgumentError("a value was expected here, but there is None")
+        raise ContractError("a value was expected here, but there is None")
     return value
 
 

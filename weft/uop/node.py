@@ -757,7 +757,7 @@ def _bound_value(variable: VariableArg, value: Any) -> Any:
         plain = value.__index__()
     is_number = isinstance(plain, int) or (isinstance(plain, float) and type(variable.lo) is float)
     in_range = is_number and variable.lo <= plain <= variable.hi
-    if not in_range or plain % variable.multiple_of:
+    if not in_range or (variable.multiple_of != 1 and plain % variable.multiple_of):
         kind = "an int" if isinstance(variable.lo, int) else "a number"
         step = f" in steps of {variable.multiple_of}" if variable.multiple_of != 1 else ""
         raise ContractError(

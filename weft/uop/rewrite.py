@@ -69,7 +69,8 @@ def _walk_once(root: UOp, pm: PatternMatcher, ctx: Any, bottom_up: bool, gate: G
             continue
         if not node.src and bottom_up:
             # a leaf is not entered, so nobody has offered it yet
-            done[node] = pm.rewrite(node, ctx) or node
+            replaced = pm.rewrite(node, ctx)
+            done[node] = node if replaced is None else replaced
             continue
         final = tuple([done.get(s, s) for s in node.src])
         new = node if final == node.src else node.with_src(final)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from weft.uop.matcher import PatternMatcher
 from weft.uop.node import register_simplifier
+from weft.uop.render import render
 from weft.uop.rules.fold import fold
 from weft.uop.rules.movement import movement
 from weft.uop.rules.simplify import clear_simplified, simplify, symbolic
@@ -24,7 +25,9 @@ from weft.uop.rules.validity import (
 
 __all__ = [
     "clear_simplified",
+    "commutative",
     "movement",
+    "render",
     "simplify",
     "simplify_index_under",
     "simplify_valid",
@@ -38,3 +41,6 @@ symbolic_simple: PatternMatcher = fold
 sym: PatternMatcher = symbolic + validity + unit_ranges
 
 register_simplifier(simplify)
+
+# tinygrad's name of the rules that order operands: here the sums' own form does
+commutative: PatternMatcher = PatternMatcher([])
