@@ -133,7 +133,7 @@ DOORS = {("commands", "viz"), ("__main__", "commands")}
 HIDDEN_IMPORTS = {"device", "uop.symbolic", "uop.node"}
 
 # Whose __init__ re-exports the public names. All others hold a docstring.
-PUBLIC_PACKAGES = {"", "nn", "codegen.opt"}
+PUBLIC_PACKAGES = {"", "nn", "uop", "codegen.opt"}
 
 DEVICE_NAMES = {"CPU", "CUDA", "METAL", "AMD", "CL", "WEBGPU", "PYTHON", "NULL", "DISK"}
 MAY_NAME_DEVICES = {"runtime", "renderer"}

@@ -31,13 +31,15 @@ from weft.contracts import (
     hold_across_fork,
 )
 from weft.dtype import DType, to_numpy_dtype
-from weft.errors import ArgumentError, DeviceError
+from weft.errors import ArgumentError, CompileError, DeviceError
 from weft.knobs import DEBUG, DEV, ContextVar, requested_device
 
 __all__ = [
     "Allocator",
     "BaseDevice",
     "Buffer",
+    "CompileError",
+    "Compiled",
     "Compiler",
     "Device",
     "DeviceRegistry",
@@ -46,6 +48,7 @@ __all__ = [
     "Program",
     "ProgramFacts",
     "Queue",
+    "canonicalize_device",
     "enumerate_devices_str",
     "hold_across_fork",
 ]
@@ -461,3 +464,10 @@ def _plain_name(asked: str) -> str:
 
 
 Device = DeviceRegistry()
+# tinygrad's names
+Compiled = BaseDevice
+
+
+def canonicalize_device(device: str | None) -> str:
+    """The name of a device as weft writes it; the default device's for None."""
+    return Device.canonicalize(device)

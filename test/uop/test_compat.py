@@ -30,7 +30,7 @@ from weft.uop.ops import (
     ssimplify,
     to_max_shape,
 )
-from weft.uop.symbolic import symbolic
+from weft.uop.symbolic import commutative, parse_valid, symbolic, uop_given_valid
 
 A, B, G = (UOp.variable(name, 0, most) for name, most in (("a", 8), ("b", 20), ("g", 100)))
 C = UOp.variable("c", -5, 5)
@@ -319,6 +319,14 @@ def test_a_bool_node_compares_with_true() -> None:
 def test_ops_and_groups_have_tinygrads_names() -> None:
     assert Ops.FLOORDIV is Ops.IDIV and Ops["FLOORMOD"] is Ops.MOD and Ops.ADD < Ops.MUL
     assert Ops.RANGE in GroupOp.Irreducible and Ops.WHERE in GroupOp.Broadcastable
+
+
+def test_names_of_rule_sets() -> None:
+    assert parse_valid(A < 3) == (A, True, 2) and parse_valid(A >= 3) == (A, False, 3)
+    assert parse_valid(A > 3) == (A, False, 4) and parse_valid(A.ne(3)) is None
+    assert uop_given_valid(A < 3, A // 3).arg == 0
+    assert uop_given_valid((A < 3) & (B < 4), A // 3 + B // 4 + B) is B
+    assert graph_rewrite((A * 4 + 3) // 4, symbolic + commutative) is A
 
 
 def test_z3_proves_what_is_simplified() -> None:
