@@ -6,10 +6,12 @@ import ctypes
 import gc
 import gzip
 import hashlib
+import io
 import os
 import pickle
 import subprocess
 import sys
+from contextlib import redirect_stderr
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import patch
@@ -449,3 +451,14 @@ class TestNamesOfTinygrad:
             bar.unit_scale, bar.n, bar.total = True, 2500, 10000
             scaled = bar.text(bar._start + 1)
         assert scaled == f"x:  25%|{'█' * 8}▌{' ' * 25}| 2.50k/10.0k [00:01<00:03, 2.50kit/s]"
+
+    def test_a_progress_bar_moved_by_hand(self) -> None:
+        written = io.StringIO()
+        with redirect_stderr(written):
+            bar = helpers.tqdm(total=4, desc="d", rate=10**9)
+            for _ in range(2):
+                bar.update(1)
+            bar.update(close=True)
+        lines = written.getvalue().split("\r")
+        assert [line.split("%")[0] for line in lines[1:]] == ["d:  25", "d:  50", "d:  50"]
+        assert lines[-1].endswith("\n")

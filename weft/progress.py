@@ -7,6 +7,7 @@ no colours and no redrawn lines.
 
 from __future__ import annotations
 
+import io
 import re
 import sys
 import time
@@ -93,6 +94,11 @@ def _scaled(number: float) -> str:
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
+def _is_watched() -> bool:
+    """Whether a bar is redrawn: on a terminal, or where a program keeps its own errors as text."""
+    return sys.stderr.isatty() or isinstance(sys.stderr, io.StringIO)
+
+
 class tqdm(Generic[Item]):
     """A progress bar around an iterable, or one moved by hand with `update`.
 
@@ -149,11 +155,13 @@ class tqdm(Generic[Item]):
         """Changes the text in front of the bar."""
         self.desc = desc.removesuffix(": ")
 
-    def update(self, n: int = 1) -> None:
-        """Moves the bar by `n`."""
-        self.n += n
+    def update(self, n: int | None = None, close: bool = False) -> None:
+        """Moves the bar by `n`, one if none is given, and ends it if asked."""
+        self.n += (0 if close else 1) if n is None else n
+        if close:
+            return self.close()
         now = time.perf_counter()
-        if not self.disable and sys.stderr.isatty() and now - self._drawn_at >= 1 / self.rate:
+        if not self.disable and _is_watched() and now - self._drawn_at >= 1 / self.rate:
             self._drawn_at = now
             self._write("\r" + self.text(now))
 
@@ -162,7 +170,7 @@ class tqdm(Generic[Item]):
         if self._closed or self.disable:
             return
         self._closed = True
-        start = "\r" if sys.stderr.isatty() else ""
+        start = "\r" if _is_watched() else ""
         self._write(start + self.text(time.perf_counter()) + "\n")
 
     def text(self, now: float) -> str:
@@ -172,7 +180,9 @@ class tqdm(Generic[Item]):
         elapsed = max(now - self._start, 1e-9)
         speed = self.n / elapsed
         show = _scaled if self.unit_scale else str
-        rate = _scaled(speed) if self.unit_scale else f"{speed:.2f}"
+        rate = "?"
+        if speed > 0:
+            rate = _scaled(speed) if self.unit_scale else f"{speed:.2f}"
         tail = f"{rate}{self.unit}/s"
         if 0 < speed < 1:
             slow = _scaled(1 / speed) if self.unit_scale else f"{1 / speed:.2f}"
