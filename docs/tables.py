@@ -43,8 +43,18 @@ def knobs_page() -> str:
         "| name | default | what it does |",
         "|---|---|---|",
     ]
-    rows = [f"| `{name}` | `{k.default!r}` | {k.help} |" for name, k in sorted(KNOBS.items())]
-    return "\n".join([*lines, *rows, ""])
+    known = sorted(KNOBS.items())
+    used = [f"| `{name}` | `{k.default!r}` | {k.help} |" for name, k in known if not k.unused]
+    unused = [f"| `{name}` | {k.help} |" for name, k in known if k.unused]
+    more = [
+        "",
+        "tinygrad's knobs that are accepted, in a `Context` and in the environment, and have no",
+        "effect. `TC` is `USE_TC`, `VALIDATE_WITH_CPU` is `VALIDATE`.",
+        "",
+        "| name | what weft does |",
+        "|---|---|",
+    ]
+    return "\n".join([*lines, *used, *more, *unused, ""])
 
 
 PAGES = {"ops.md": ops_page, "knobs.md": knobs_page}

@@ -152,7 +152,7 @@ def run_kernel(
 
     def read(buffer: UOp, index: int) -> Any:
         if not 0 <= index < buffer.arg.size:
-            raise IndexError(f"element {index} of {buffer.render()}, which has {buffer.arg.size}")
+            raise IndexError(f"element {index} of {buffer.text()}, which has {buffer.arg.size}")
         return source[buffer.arg.slot][index]
 
     expressions = Expressions(read)
@@ -164,7 +164,7 @@ def run_kernel(
                 continue
             buffer, index = place[0], place[1]
             if not 0 <= index < buffer.arg.size:
-                raise IndexError(f"element {index} of {buffer.render()} is written")
+                raise IndexError(f"element {index} of {buffer.text()} is written")
             result[buffer.arg.slot][index] = expressions.value(store.src[1], point)
     return result
 

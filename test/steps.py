@@ -39,7 +39,7 @@ class Difference:
     after: UOp
 
     def __str__(self) -> str:
-        return f"{self.before.render()[:300]}  ->  {self.after.render()[:300]}: {self.what}"
+        return f"{self.before.text()[:300]}  ->  {self.after.text()[:300]}: {self.what}"
 
 
 # ------------------------------------------------------------ scalars
@@ -133,16 +133,16 @@ def compare_scalars(
             x, y = left.value(before, given), right.value(after, given)
         except NoMeaning:
             continue
-        shown = ", ".join(f"{leaf.render()[:60]}={value}" for leaf, value in given.items())
+        shown = ", ".join(f"{leaf.text()[:60]}={value}" for leaf, value in given.items())
         if not same(x, y):
             return Difference(f"{x} becomes {y} where {shown}", before, after)
         if not right.touched <= left.touched:
-            more = ", ".join(f"{m.render()}[{i}]" for m, i in right.touched - left.touched)
+            more = ", ".join(f"{m.text()}[{i}]" for m, i in right.touched - left.touched)
             return Difference(f"{more} is read as well where {shown}", before, after)
         for node, value in (*left.values.items(), (after, y)):
             if not is_in_bounds(node, value):
                 bounds = f"[{node.vmin}, {node.vmax}]"
-                what = f"{value} is outside the bounds {bounds} of {node.render()[:200]}"
+                what = f"{value} is outside the bounds {bounds} of {node.text()[:200]}"
                 return Difference(f"{what} where {shown}", before, after)
     return None
 

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from weft import dtype as names
 from weft.dtype import (
     FORMATS,
     ConstFloat,
@@ -643,3 +644,26 @@ class TestNumpy:
         for wrong in ("complex64", "datetime64[s]", "U3", object):
             with pytest.raises(DTypeError, match="has no dtype here"):
                 from_numpy_dtype(wrong)
+
+
+def test_names_that_tinygrads_programs_import() -> None:
+    assert names.DTYPES_DICT["half"] is dtypes.half and names.DTYPES_DICT["int32"] is dtypes.int
+    assert names._to_np_dtype(dtypes.bfloat16) is np.float32
+    assert names._to_np_dtype(dtypes.half) is np.float16
+    assert names._to_np_dtype(dtypes.void) is None
+    assert names._from_np_dtype(np.dtype(">i4")) is dtypes.int
+    assert names.sum_acc_dtype(dtypes.uint8) is dtypes.uint
+    assert names.bitcast(1.0, dtypes.float, dtypes.int) == 0x3F800000
+    assert names.to_storage_scalar(1.0, dtypes.bfloat16) == 0x3F80
+    assert names.from_storage_scalar(0x3F80, dtypes.bfloat16) == 1.0
+    assert names.storage_fmt_for_dtype(dtypes.bfloat16) == "H"
+    assert dtypes.fp8_ocp + dtypes.fp8_fnuz == dtypes.fp8s and dtypes.half in names.FORMATS
+
+
+def test_types_of_pytorch() -> None:
+    torch = pytest.importorskip("torch", reason="pip install torch")
+    for ours in (dtypes.float, dtypes.bfloat16, dtypes.bool, dtypes.int64, dtypes.half):
+        assert names._from_torch_dtype(names._to_torch_dtype(ours)) is ours
+    assert names._from_torch_dtype(torch.float8_e5m2) is dtypes.fp8e5m2
+    with pytest.raises(TypeError, match="complex64"):
+        names._from_torch_dtype(torch.complex64)

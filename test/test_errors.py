@@ -23,6 +23,7 @@ BUILTINS: dict[str, tuple[type[Exception], ...]] = {
     "DataError": (ValueError, TypeError),
     "MissingFileError": (FileNotFoundError,),
     "MissingKeyError": (KeyError,),
+    "UnknownKnob": (KeyError,),
     "OutOfMemory": (MemoryError,),
     "CompileError": (),
     "RewriteError": (),

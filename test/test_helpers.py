@@ -6,14 +6,20 @@ import ctypes
 import gc
 import gzip
 import hashlib
+import io
+import os
 import pickle
 import subprocess
 import sys
+from contextlib import redirect_stderr
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import patch
 
+import numpy as np
 import pytest
 
-from weft import helpers
+from weft import Variable, helpers
 from weft.errors import ArgumentError, DataError
 from weft.helpers import (
     GlobalCounters,
@@ -326,8 +332,19 @@ class TestDiskCache:
 
     def test_a_table_cannot_leave_the_folder(self, cache: Path) -> None:
         for table in ("../x", "a/b", "..", ""):
+            diskcache_put(table, "it's \" a key", [table])
+            assert diskcache_get(table, "it's \" a key") == [table]
+            assert diskcache_get(f"{table}/", "it's \" a key") is None
+        assert len(entries(cache)) == 4
+        for table in (None, 3):
             with pytest.raises(ArgumentError, match="a cache table is named"):
                 diskcache_put(table, "key", b"value")
+
+    def test_a_value_comes_back_as_it_was(self, cache: Path) -> None:
+        values = [(1, 2), {"a": (3, None)}, {1: {2.5, True}}, "text", [1, "é"], b"bytes", -0.5]
+        for number, value in enumerate(values):
+            diskcache_put("table", number, value)
+        assert [diskcache_get("table", number) for number in range(len(values))] == values
 
     def test_decorator(self, cache: Path) -> None:
         calls: list[tuple[int, int]] = []
@@ -375,3 +392,73 @@ class TestFetch:
         with pytest.raises(DataError, match="could not fetch http://127.0.0.1:9/x"):
             fetch("http://127.0.0.1:9/x")
         assert entries(cache) == []
+
+
+class TestNamesOfTinygrad:
+    def test_numbers(self) -> None:
+        a = Variable("a", 0, 8)
+        assert ceildiv(a, 4).render() == "((a+3)//4)" and helpers.ceildiv(7.5, 2) == 4
+        assert helpers.round_down(7, 4) == 4 and helpers.next_power2(5) == 8
+        assert (helpers.floordiv(-7, 2), helpers.floormod(-7, 2), helpers.floordiv(7, 0)) == (
+            -4,
+            1,
+            0,
+        )
+        assert helpers.data64(2**40 + 5) == (256, 5) and helpers.data64_le(2**40 + 5) == (5, 256)
+        assert helpers.i2u(8, -1) == 255 and helpers.to_be32(1) == 1 << 24
+        assert helpers.all_int((1, 2)) and not helpers.all_int((1, a))
+
+    def test_sequences_and_objects(self) -> None:
+        assert helpers.make_tuple(3, 2) == (3, 3) and helpers.make_tuple([1, 2], 3) == (1, 2)
+        assert helpers.to_tuple(3) == (3,) and helpers.to_tuple((3, 4)) == (3, 4)
+        model = SimpleNamespace(layers=[SimpleNamespace(weight=5)], table={"0": {"key": 7}})
+        assert helpers.get_child(model, "layers.0.weight") == 5
+        assert helpers.get_child(model, "table.0.key") == 7
+        assert fully_flatten([[1, np.array([2, 3])], np.array(4)]) == [1, 2, 3, 4]
+        assert helpers.get_shape(np.ones((2, 3))) == (2, 3)
+        assert helpers.flat_to_grouped((1, 2, 3, 4)) == ((3, 4), (1, 2))
+        assert helpers.resolve_pool_pads((1, 2), 2) == [2, 2, 1, 1]
+        assert helpers.strides_for_shape((2, 1, 4)) == (4, 0, 1)
+
+    def test_text(self) -> None:
+        assert helpers.to_function_name("a b*c") == "a20b2Ac"
+        assert helpers.pluralize("cat", 2) == "2 cats" and helpers.size_to_str(10**7) == "9.54 MB"
+        assert helpers.ansipad("\x1b[31mxy\x1b[0m", 5) == "\x1b[31mxy\x1b[0m   "
+        assert helpers.pad_bytes(b"abc", 4) == b"abc\0" and helpers.system("echo hi") == "hi"
+        assert str(helpers.Metadata("relu", True)) == "relu bw"
+
+    def test_targets(self) -> None:
+        target = helpers.Target.parse("PCI+AMD:1:llvm:gfx1100")
+        assert target == helpers.Target("AMD", "LLVM", "gfx1100", "PCI", "1")
+        assert str(target) == "PCI+AMD:1:LLVM:gfx1100" and str(helpers.Target("CPU")) == "CPU"
+        assert helpers.Target("CPU").replacedefault(renderer="LLVM", device="X").renderer == "LLVM"
+
+    def test_profile_marker(self) -> None:
+        before = len(helpers.cpu_events)
+        with helpers.cpu_profile("a block") as event:
+            helpers.profile_marker("here")
+        assert event.en >= event.st and len(helpers.cpu_events) == before + 2
+        del helpers.cpu_events[before:]
+
+    def test_a_progress_bar_reads_as_tqdms(self) -> None:
+        bar = helpers.tqdm(range(10), desc="x", total=25)
+        bar.n = 10
+        with patch("shutil.get_terminal_size", return_value=os.terminal_size((80, 24))):
+            line = bar.text(bar._start + 0.12)
+            assert line == f"x:  40%|{'█' * 16}{' ' * 24}| 10/25 [00:00<00:00, 83.33it/s]"
+            slow = bar.text(bar._start + 20)
+            assert slow.endswith("| 10/25 [00:20<00:30, 2.00s/it]")
+            bar.unit_scale, bar.n, bar.total = True, 2500, 10000
+            scaled = bar.text(bar._start + 1)
+        assert scaled == f"x:  25%|{'█' * 8}▌{' ' * 25}| 2.50k/10.0k [00:01<00:03, 2.50kit/s]"
+
+    def test_a_progress_bar_moved_by_hand(self) -> None:
+        written = io.StringIO()
+        with redirect_stderr(written):
+            bar = helpers.tqdm(total=4, desc="d", rate=10**9)
+            for _ in range(2):
+                bar.update(1)
+            bar.update(close=True)
+        lines = written.getvalue().split("\r")
+        assert [line.split("%")[0] for line in lines[1:]] == ["d:  25", "d:  50", "d:  50"]
+        assert lines[-1].endswith("\n")

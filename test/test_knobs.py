@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from weft import Device, Tensor, dtypes, knobs
 from weft.errors import ArgumentError, DeviceError
 from weft.knobs import (
     BEAM,
@@ -255,3 +257,56 @@ class TestRequestedDevice:
         monkeypatch.setenv("CPU", "1")
         with pytest.raises(DeviceError, match="CPU=1 and CUDA=1"):
             requested_device(self.names)
+
+
+def test_a_dtype_goes_into_the_knobs_of_dtypes() -> None:
+    with Context(DEFAULT_FLOAT=dtypes.half, DEFAULT_INT=dtypes.long):
+        assert dtypes.default_float is dtypes.half and dtypes.default_int is dtypes.long
+    with Context(DEFAULT_FLOAT="HALF"):
+        assert dtypes.default_float is dtypes.half
+    assert dtypes.default_float is dtypes.float
+
+
+def test_a_context_without_knobs_changes_nothing() -> None:
+    @Context()
+    def inside() -> int:
+        return int(DEBUG)
+
+    with Context(DEBUG=1):
+        with Context():
+            assert DEBUG == 1
+        assert inside() == 1
+        with Context(DEBUG=2):
+            assert DEBUG == 2
+        assert DEBUG == 1
+
+
+def test_the_default_device_of_a_block() -> None:
+    before = Device.DEFAULT
+    with Context(DEV="PYTHON"):
+        assert Device.DEFAULT == "PYTHON"
+        assert (Tensor([1, 2]) + 1).tolist() == [2, 3]
+        with Context(DEV="NULL:LLVM:x86"):
+            assert Device.DEFAULT == "NULL"
+    assert Device.DEFAULT == before
+
+
+def test_knobs_of_tinygrad_are_accepted() -> None:
+    with Context(IMAGE=2, RING=2, ALL2ALL=1, USE_ATOMICS=1, TRACEMETA=0, PCONTIG=3, PARALLEL=4):
+        assert (Tensor([1.0]) * 2).item() == 2.0
+    with Context(TC=0, VALIDATE_WITH_CPU=1):
+        assert knobs.USE_TC == 0 and knobs.VALIDATE == 1
+    with Context(EMULATED_DTYPES="half,bfloat16"):
+        assert knobs.EMULATED_DTYPES.tolist(dtypes) == [dtypes.half, dtypes.bfloat16]
+    with pytest.raises(KeyError, match="there is no knob named SOMETHING"):
+        Context(SOMETHING=1)
+
+
+def test_the_environment_of_others_is_no_mistake() -> None:
+    """IMAGE, PARALLEL and NO_COLOR mean something to other programs as well."""
+    code = "from weft.helpers import IMAGE, PARALLEL; print(int(IMAGE), int(PARALLEL))"
+    environment = {**os.environ, "IMAGE": "debian:12", "PARALLEL": "-j4", "NO_COLOR": "yes"}
+    found = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert found.stdout.split() == ["0", "0"], found.stderr

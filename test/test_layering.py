@@ -23,6 +23,7 @@ ORDER = """
 errors
 knobs
 progress
+compat_helpers
 disk
 download
 helpers
@@ -44,20 +45,25 @@ mixin.movement
 mixin.reduce
 mixin.padding
 mixin.rearrange
+uop.compat
 uop.node
 uop.reproduce
 uop.trace
 uop.resolve
+uop.pack_function
 uop.pattern
 uop.compile_pattern
 uop.matcher
 uop.rewrite
 uop.text
+uop.render
 uop.spec_rules
 uop.spec
 uop.solver
 uop.prove
+uop.validate
 uop.rules.*
+uop.compat_functions
 uop.ops
 uop.symbolic
 uop.scatter
@@ -129,7 +135,7 @@ DOORS = {("commands", "viz"), ("__main__", "commands")}
 HIDDEN_IMPORTS = {"device", "uop.symbolic", "uop.node"}
 
 # Whose __init__ re-exports the public names. All others hold a docstring.
-PUBLIC_PACKAGES = {"", "nn", "codegen.opt"}
+PUBLIC_PACKAGES = {"", "nn", "uop", "codegen.opt"}
 
 DEVICE_NAMES = {"CPU", "CUDA", "METAL", "AMD", "CL", "WEBGPU", "PYTHON", "NULL", "DISK"}
 MAY_NAME_DEVICES = {"runtime", "renderer"}

@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, overload
 
+from weft.compat_helpers import Target
 from weft.contracts import (
     Allocator,
     BaseDevice,
@@ -30,13 +31,15 @@ from weft.contracts import (
     hold_across_fork,
 )
 from weft.dtype import DType, to_numpy_dtype
-from weft.errors import ArgumentError, DeviceError, UnknownDeviceError
-from weft.knobs import DEBUG, ContextVar, requested_device
+from weft.errors import ArgumentError, CompileError, DeviceError, UnknownDeviceError
+from weft.knobs import DEBUG, DEV, ContextVar, requested_device
 
 __all__ = [
     "Allocator",
     "BaseDevice",
     "Buffer",
+    "CompileError",
+    "Compiled",
     "Compiler",
     "Device",
     "DeviceRegistry",
@@ -45,6 +48,7 @@ __all__ = [
     "Program",
     "ProgramFacts",
     "Queue",
+    "canonicalize_device",
     "enumerate_devices_str",
     "hold_across_fork",
 ]
@@ -361,6 +365,9 @@ class DeviceRegistry:
     @property
     def DEFAULT(self) -> str:
         """Name of the device that is used when none is given. Assign to it to change it."""
+        asked = DEV.override
+        if asked:
+            return self[_plain_name(asked)].name
         return self._default if self._default is not None else self._choose_default()
 
     @DEFAULT.setter
@@ -450,4 +457,17 @@ def enumerate_devices_str() -> Iterator[str]:
             yield f"{name:8} available{mark} {device.arch}".rstrip()
 
 
+def _plain_name(asked: str) -> str:
+    """The device of a `DEV`, which may name an interface and a renderer beside it."""
+    target = Target.parse(asked)
+    return f"{target.device}:{target.indices}" if target.indices else target.device
+
+
 Device = DeviceRegistry()
+# tinygrad's names
+Compiled = BaseDevice
+
+
+def canonicalize_device(device: str | None) -> str:
+    """The name of a device as weft writes it; the default device's for None."""
+    return Device.canonicalize(device)

@@ -12,6 +12,7 @@ finds the bound passed removes the entries that were used longest ago.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
 import hashlib
@@ -130,8 +131,12 @@ def _key_text(key: Any) -> str:
 
 
 def _entry_path(table: str, key: Any) -> Path:
-    if not re.fullmatch(r"[A-Za-z0-9_.-]+", table) or table.startswith("."):
-        raise ArgumentError(f"a cache table is named {table!r}; take letters, digits and _ . -")
+    if not isinstance(table, str):
+        raise ArgumentError(f"a cache table is named by text, found {table!r}")
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,100}", table) or table.startswith("."):
+        # no name of a folder: a hash stands for it, and its letters for whoever looks
+        plain = re.sub(r"[^A-Za-z0-9_-]", "_", table)[:40]
+        table = f"t_{plain}-{hashlib.sha256(table.encode()).hexdigest()[:16]}"
     name = hashlib.sha256(_key_text(key).encode()).hexdigest()
     return entries_folder() / table / name[:2] / name
 
@@ -144,13 +149,13 @@ def _encode_entry(table: str, name: str, body: bytes) -> bytes:
 def _decode_entry(path: Path, entry: bytes) -> bytes | None:
     """The kind and the value, or None if the file is not what was written under this name."""
     body = entry[len(_MAGIC) + _DIGEST_SIZE :]
-    whole = body[:1] in (b"B", b"J")
+    whole = body[:1] in (b"B", b"J", b"L")
     whole = whole and entry == _encode_entry(path.parent.parent.name, path.name, body)
     return body if whole else None
 
 
 def diskcache_get(table: str, key: Any) -> Any:
-    """The value put under `key`, or None. Tuples come back as lists, as JSON has it."""
+    """The value put under `key`, or None."""
     if CACHELEVEL < 1:
         return None
     path = _entry_path(table, key)
@@ -170,6 +175,8 @@ def diskcache_get(table: str, key: Any) -> Any:
         return None
     if time.time() - used > _HOUR:
         _mark_used(path)
+    if body[:1] == b"L":
+        return ast.literal_eval(body[1:].decode())
     return body[1:] if body[:1] == b"B" else json.loads(body[1:])
 
 
@@ -179,14 +186,28 @@ def _mark_used(path: Path) -> None:
         os.utime(path)
 
 
-def diskcache_put(table: str, key: Any, value: Any) -> Any:
-    """Puts bytes or a JSON value under `key` and returns it."""
-    path = _entry_path(table, key)
+def _encode_value(value: Any) -> bytes:
+    """As JSON if that gives the same again, else as a literal: tuples, sets, any keys of dicts."""
     try:
-        body = b"B" + value if isinstance(value, bytes) else b"J" + json.dumps(value).encode()
-    except (TypeError, ValueError) as error:
-        raise ArgumentError(f"a cached value must be bytes or JSON: {error}") from None
-    entry = _encode_entry(table, path.name, body)
+        text = json.dumps(value)
+        if json.loads(text) == value:
+            return b"J" + text.encode()
+    except (TypeError, ValueError, RecursionError):
+        pass
+    try:
+        text = repr(value)
+        if ast.literal_eval(text) == value:
+            return b"L" + text.encode()
+    except (SyntaxError, ValueError, RecursionError):
+        pass
+    raise ArgumentError(f"a cached value must be bytes or JSON, or a literal: {value!r:.200}")
+
+
+def diskcache_put(table: str, key: Any, value: Any) -> Any:
+    """Puts bytes, a JSON value or a literal of Python's under `key` and returns it."""
+    path = _entry_path(table, key)
+    body = b"B" + value if isinstance(value, bytes) else _encode_value(value)
+    entry = _encode_entry(path.parent.parent.name, path.name, body)
     # one entry must not push out all others
     if CACHELEVEL < 1 or (CACHE_MB > 0 and len(entry) > _bound() // 4):
         return value

@@ -8,8 +8,10 @@ on the names of `scalar`. Invariant: promotion depends on the set of operands, n
 from __future__ import annotations
 
 import functools
+import importlib
 import math
 from collections.abc import Iterable
+from enum import Enum, auto
 from typing import Any
 
 from weft import float_format
@@ -31,11 +33,19 @@ from weft.scalar import (
 )
 
 __all__ = [
+    "DTYPES_DICT",
     "FORMATS",
+    "INVERSE_DTYPES_DICT",
+    "AddrSpace",
     "ConstFloat",
+    "ConstType",
     "DType",
+    "DTypeLike",
     "DTypes",
+    "Invalid",
+    "InvalidType",
     "PyConst",
+    "bitcast",
     "bitcast_value",
     "bits_of",
     "can_lossless_cast",
@@ -46,12 +56,17 @@ __all__ = [
     "float_to_fp8",
     "fp8_to_float",
     "from_numpy_dtype",
+    "from_storage_scalar",
     "least_upper_dtype",
     "least_upper_float",
+    "promo_lattice",
     "python_number",
+    "storage_fmt_for_dtype",
     "strong_dtype",
+    "sum_acc_dtype",
     "to_dtype",
     "to_numpy_dtype",
+    "to_storage_scalar",
     "truncate",
     "value_of_bits",
     "weak_dtype",
@@ -466,3 +481,103 @@ _ML_DTYPES = {
     "float8_e4m3fnuz": "fp8e4m3fnuz",
     "float8_e5m2fnuz": "fp8e5m2fnuz",
 }
+
+
+# Names that programs written for tinygrad import; nothing in weft itself needs them.
+
+
+class InvalidType:
+    """The type of `Invalid`: no number, where an index is not valid (`UOp.valid`)."""
+
+    _only: InvalidType | None = None
+
+    def __new__(cls) -> InvalidType:
+        if cls._only is None:
+            cls._only = super().__new__(cls)
+        return cls._only
+
+    def __repr__(self) -> str:
+        return "Invalid"
+
+    def __reduce__(self) -> str:
+        return "Invalid"
+
+
+class AddrSpace(Enum):
+    """Kinds of memory, as tinygrad counts them."""
+
+    GLOBAL = auto()
+    LOCAL = auto()
+    REG = auto()
+    ALU = auto()
+
+    def __repr__(self) -> str:
+        return f"AddrSpace.{self.name}"
+
+
+Invalid = InvalidType()
+DTypeLike = str | DType
+ConstType = float | int | bool | InvalidType
+bitcast = bitcast_value
+promo_lattice: dict[DType, list[DType]] = {dtype: list(above) for dtype, above in _ABOVE.items()}
+DTYPES_DICT: dict[str, DType] = {
+    name: dtype for name, dtype in BY_SPELLING.items() if dtype in dtypes.all
+}
+INVERSE_DTYPES_DICT: dict[str, str] = {
+    **{dtype.name: name for name, dtype in DTYPES_DICT.items()},
+    "void": "void",
+    "weakint": "weakint",
+    "weakfloat": "weakfloat",
+}
+
+
+def sum_acc_dtype(dtype: DType) -> DType:
+    """The type that a sum of this type is computed in; `Tensor.sum` rounds back to its own."""
+    if dtype.kind == "uint":
+        return least_upper_dtype(dtype, dtypes.uint32)
+    if dtype.kind in ("int", "bool"):
+        return least_upper_dtype(dtype, dtypes.int32)
+    return least_upper_dtype(dtype, dtypes.float32)
+
+
+def storage_fmt_for_dtype(dtype: DType) -> str | None:
+    """The letter of the `struct` module of what is stored; bfloat16 and fp8 are stored as bits."""
+    return {"uint16": "H", "uint8": "B"}.get(_STORED_AS.get(dtype, ""), dtype.fmt)
+
+
+def to_storage_scalar(value: PyConst, dtype: DType) -> Any:
+    """A number as it is stored: bits for bfloat16 and fp8."""
+    return bits_of(value, dtype) if dtype in _STORED_AS else value
+
+
+def from_storage_scalar(value: PyConst, dtype: DType) -> Any:
+    """A number from what is stored."""
+    return value_of_bits(int(value), dtype) if dtype in _STORED_AS else value
+
+
+def _to_np_dtype(dtype: DType) -> Any:
+    """The NumPy type that holds the values, float32 for bfloat16 and fp8, None if there is none."""
+    if dtype.count != 1 or dtype not in dtypes.all:
+        return None
+    return to_numpy_dtype(dtypes.float32 if dtype in _STORED_AS else dtype).type
+
+
+def _from_np_dtype(numpy_dtype: Any) -> DType:
+    """The type of a NumPy dtype."""
+    return from_numpy_dtype(numpy_dtype)
+
+
+def _to_torch_dtype(dtype: DType) -> Any:
+    """PyTorch's type of the same storage, None if there is none."""
+    name = "uint8" if dtype in dtypes.fp8s else dtype.name
+    # by name: only who asks for PyTorch's types needs it
+    return getattr(importlib.import_module("torch"), name, None) if dtype in dtypes.all else None
+
+
+def _from_torch_dtype(torch_dtype: Any) -> DType:
+    """The type of a PyTorch dtype."""
+    name = str(torch_dtype).removeprefix("torch.")
+    found = BY_NAME.get(_ML_DTYPES.get(name, name))
+    if found is None:
+        raise DTypeError(f"PyTorch's {torch_dtype} has no dtype here; there are {dtypes.all}")
+    return found

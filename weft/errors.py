@@ -53,6 +53,13 @@ class UnsupportedError(ArgumentError, NotImplementedError):
     """A choice that exists elsewhere, or could, but not here."""
 
 
+class UnknownKnob(ArgumentError, KeyError):
+    """A `Context` of a knob that does not exist."""
+
+    # not KeyError's, which shows the message in quotes
+    __str__ = Exception.__str__
+
+
 class DataError(WeftError, ValueError, TypeError):
     """Input data that is ragged, damaged, or of an unknown kind."""
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, ClassVar, Generic, ParamSpec, TypeVar, cast
 
-from weft.errors import ArgumentError, DeviceError
+from weft.errors import ArgumentError, DeviceError, UnknownKnob
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -67,6 +67,8 @@ class Knob:
     help: str
     # a lower number is refused
     least: int | float | None = None
+    # tinygrad's, accepted without effect
+    unused: bool = False
 
 
 KNOBS: dict[str, Knob] = {}
@@ -94,7 +96,13 @@ class ContextVar(Generic[Value]):
     _override: contextvars.ContextVar[Value]
 
     def __new__(
-        cls, name: str, default: Value, help: str = "", least: int | float | None = None
+        cls,
+        name: str,
+        default: Value,
+        help: str = "",
+        least: int | float | None = None,
+        unused: bool = False,
+        any_text: bool = False,
     ) -> ContextVar[Value]:
         if name in _VARIABLES:
             return _VARIABLES[name]
@@ -103,12 +111,34 @@ class ContextVar(Generic[Value]):
         # A bool knob is a number knob: `Context(JIT=2)` must be able to follow `JIT=True`.
         self.kind = int if isinstance(default, bool) else type(default)
         plain_default = self.kind(default)
-        self._knob = Knob(name, plain_default, help, least)
-        self._base = self._in_range(getenv(name, plain_default), "the environment says ")
+        self._knob = Knob(name, plain_default, help, least, unused)
+        self._base = self._from_environment(plain_default, unused or any_text)
         self._override = contextvars.ContextVar(f"weft.{name}", default=_NO_OVERRIDE)
         KNOBS[name] = self._knob
         _VARIABLES[name] = self
         return self
+
+    def _from_environment(self, default: Value, is_lenient: bool) -> Value:
+        """What the environment says; where others use the same variable, if it is a value."""
+        try:
+            return self._in_range(getenv(self.name, default), "the environment says ")
+        except ArgumentError:
+            if is_lenient:
+                return default
+            raise
+
+    @property
+    def override(self) -> Value | None:
+        """What a `Context` says here and now, None if none does."""
+        override = self._override.get()
+        return None if override is _NO_OVERRIDE else override
+
+    def tolist(self, obj: Any = None) -> list[Any]:
+        """The parts of text with commas; attributes of `obj` of these names if one is given."""
+        if self.kind is not str:
+            raise ArgumentError(f"{self.name} holds a number, so it has no parts")
+        parts = [part for part in str(self.value).split(",") if part]
+        return parts if obj is None else [getattr(obj, part) for part in parts]
 
     @property
     def value(self) -> Value:
@@ -140,8 +170,10 @@ class ContextVar(Generic[Value]):
         if isinstance(new, ContextVar):
             new = new.value
         if self.kind is str:
-            if isinstance(new, str):
-                return new  # type: ignore[return-value]
+            # a dtype goes by its name
+            text = new if isinstance(new, str) else getattr(new, "name", None)
+            if isinstance(text, str):
+                return text  # type: ignore[return-value]
         elif isinstance(new, (bool, int)) or (self.kind is float and isinstance(new, float)):
             return self._in_range(cast(Value, self.kind(new)))
         raise ArgumentError(
@@ -270,14 +302,18 @@ class Context:
 
 def _find(name: str) -> ContextVar[Any]:
     """The knob of that name, or an error that suggests the ones that look alike."""
-    variable = _VARIABLES.get(name)
+    variable = _VARIABLES.get(_ALSO_KNOWN_AS.get(name, name))
     if variable is not None:
         return variable
     import difflib
 
     close = difflib.get_close_matches(name.upper(), _VARIABLES, n=3, cutoff=0.6)
     hint = f"did you mean {' or '.join(close)}?" if close else f"known: {' '.join(sorted(KNOBS))}"
-    raise ArgumentError(f"there is no knob named {name}; {hint}")
+    raise UnknownKnob(f"there is no knob named {name}; {hint}")
+
+
+# tinygrad's names of knobs that have others here
+_ALSO_KNOWN_AS = {"TC": "USE_TC", "VALIDATE_WITH_CPU": "VALIDATE"}
 
 
 def requested_device(names: Iterable[str]) -> tuple[str, str] | None:
@@ -358,3 +394,39 @@ CPU_LLVM = ContextVar("CPU_LLVM", 1, "0: compile CPU kernels as C with the syste
 WEFT_CACHE = ContextVar(
     "WEFT_CACHE", "", "folder of the disk cache; empty: the user's cache folder"
 )
+NO_COLOR = ContextVar("NO_COLOR", 0, "1: text without colours, whoever watches", any_text=True)
+DEV = ContextVar("DEV", "", "the default device, as in DEV=CPU; also inside of a Context")
+
+# tinygrad's: accepted everywhere, without effect; the text says what weft does instead.
+ALL2ALL = ContextVar("ALL2ALL", 0, "all-reduces over several devices are rings", unused=True)
+ALLOW_DEVICE_USAGE = ContextVar("ALLOW_DEVICE_USAGE", 1, "devices are always used", unused=True)
+ALLREDUCE_CAST = ContextVar("ALLREDUCE_CAST", 1, "all-reduces keep their dtype", unused=True)
+CAPTURE_PROCESS_REPLAY = ContextVar(
+    "CAPTURE_PROCESS_REPLAY", 0, "`python -m test.replay` records kernels", unused=True
+)
+CAPTURING = ContextVar("CAPTURING", 1, "TinyJit captures; see JIT", unused=True)
+DEBUG_RANGEIFY = ContextVar("DEBUG_RANGEIFY", 0, "see DEBUG=3 and VIZ", unused=True)
+DISABLE_FAST_IDIV = ContextVar("DISABLE_FAST_IDIV", 1, "LLVM divides by constants", unused=True)
+DISALLOW_BROADCAST = ContextVar("DISALLOW_BROADCAST", 0, "shapes broadcast", unused=True)
+EMULATED_DTYPES = ContextVar(
+    "EMULATED_DTYPES", "", "what a target lacks is emulated without asking", unused=True
+)
+FLOAT16 = ContextVar("FLOAT16", 0, "images are not used, see IMAGE", unused=True)
+IMAGE = ContextVar("IMAGE", 0, "weights are buffers, never images", unused=True)
+JIT_BATCH_SIZE = ContextVar("JIT_BATCH_SIZE", 32, "a captured function is one graph", unused=True)
+MAX_BUFFER_SIZE = ContextVar("MAX_BUFFER_SIZE", 0, "the device's memory is the limit", unused=True)
+MAX_KERNEL_BUFFERS = ContextVar(
+    "MAX_KERNEL_BUFFERS", 0, "the target says how many buffers a kernel may have", unused=True
+)
+NOLOCALS = ContextVar("NOLOCALS", 0, "see NOOPT", unused=True)
+NULL_ALLOW_COPYOUT = ContextVar("NULL_ALLOW_COPYOUT", 0, "NULL gives zeros", unused=True)
+OPENPILOT_HACKS = ContextVar("OPENPILOT_HACKS", 0, "there are none", unused=True)
+PARALLEL = ContextVar("PARALLEL", 0, "kernels compile in parallel where it pays", unused=True)
+PCONTIG = ContextVar("PCONTIG", 0, "the scheduler decides what is recomputed", unused=True)
+REWRITE_STACK_LIMIT = ContextVar(
+    "REWRITE_STACK_LIMIT", 250000, "rewrites do not recurse; endless ones are found", unused=True
+)
+TC_SELECT = ContextVar("TC_SELECT", -1, "tensor cores are chosen by dtype and shape", unused=True)
+TRACEMETA = ContextVar("TRACEMETA", 1, "kernels always know the user's line", unused=True)
+TUPLE_ORDER = ContextVar("TUPLE_ORDER", 1, "programs are ordered by their own keys", unused=True)
+USE_ATOMICS = ContextVar("USE_ATOMICS", 0, "sums are deterministic, without atomics", unused=True)

@@ -7,6 +7,7 @@ no colours and no redrawn lines.
 
 from __future__ import annotations
 
+import io
 import re
 import sys
 import time
@@ -14,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sized
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
-from weft.knobs import getenv
+from weft.knobs import NO_COLOR, getenv
 
 Item = TypeVar("Item")
 
@@ -25,7 +26,7 @@ _PIECE = re.compile(_ESCAPE.pattern + "|.", re.DOTALL)
 
 def color_wanted() -> bool:
     """Whether coloured text should be printed: on a terminal, unless NO_COLOR or FORCE_COLOR."""
-    if getenv("NO_COLOR", ""):
+    if NO_COLOR or getenv("NO_COLOR", "0") not in ("", "0"):
         return False
     if getenv("FORCE_COLOR", ""):
         return True
@@ -83,9 +84,19 @@ def _scaled(number: float) -> str:
     """Three digits and a letter: 1.23M."""
     for letter in ("", "k", "M", "G", "T"):
         if abs(number) < 999.5:
-            return f"{number:.3g}{letter}"
+            digits = 2 - (abs(number) >= 9.995) - (abs(number) >= 99.95)
+            return f"{number:.{digits}f}{letter}"
         number /= 1000
     return f"{number:.3g}P"
+
+
+# an eighth of a letter, two, ... seven: a bar grows in these steps
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+def _is_watched() -> bool:
+    """Whether a bar is redrawn: on a terminal, or where a program keeps its own errors as text."""
+    return sys.stderr.isatty() or isinstance(sys.stderr, io.StringIO)
 
 
 class tqdm(Generic[Item]):
@@ -142,13 +153,15 @@ class tqdm(Generic[Item]):
 
     def set_description(self, desc: str) -> None:
         """Changes the text in front of the bar."""
-        self.desc = desc
+        self.desc = desc.removesuffix(": ")
 
-    def update(self, n: int = 1) -> None:
-        """Moves the bar by `n`."""
-        self.n += n
+    def update(self, n: int | None = None, close: bool = False) -> None:
+        """Moves the bar by `n`, one if none is given, and ends it if asked."""
+        self.n += (0 if close else 1) if n is None else n
+        if close:
+            return self.close()
         now = time.perf_counter()
-        if not self.disable and sys.stderr.isatty() and now - self._drawn_at >= 1 / self.rate:
+        if not self.disable and _is_watched() and now - self._drawn_at >= 1 / self.rate:
             self._drawn_at = now
             self._write("\r" + self.text(now))
 
@@ -157,7 +170,7 @@ class tqdm(Generic[Item]):
         if self._closed or self.disable:
             return
         self._closed = True
-        start = "\r" if sys.stderr.isatty() else ""
+        start = "\r" if _is_watched() else ""
         self._write(start + self.text(time.perf_counter()) + "\n")
 
     def text(self, now: float) -> str:
@@ -167,19 +180,24 @@ class tqdm(Generic[Item]):
         elapsed = max(now - self._start, 1e-9)
         speed = self.n / elapsed
         show = _scaled if self.unit_scale else str
-        tail = f"{_scaled(speed)}{self.unit}/s"
-        desc = f"{self.desc}: " if self.desc and not self.desc.endswith(": ") else self.desc
+        rate = "?"
+        if speed > 0:
+            rate = _scaled(speed) if self.unit_scale else f"{speed:.2f}"
+        tail = f"{rate}{self.unit}/s"
+        if 0 < speed < 1:
+            slow = _scaled(1 / speed) if self.unit_scale else f"{1 / speed:.2f}"
+            tail = f"{slow}s/{self.unit}"
+        desc = f"{self.desc}: " if self.desc else ""
         if not self.total:
             return f"{desc}{show(self.n)}{self.unit} [{_clock(elapsed)}, {tail}]"
         fraction = min(self.n / self.total, 1.0)
         left = _clock(elapsed * (1 / fraction - 1)) if fraction > 0 else "?"
         head = f"{desc}{100 * fraction:3.0f}%"
         end = f" {show(self.n)}/{show(self.total)} [{_clock(elapsed)}<{left}, {tail}]"
-        room = shutil.get_terminal_size().columns - ansilen(head) - len(end) - 3
-        if room < 4:
-            return head + end
-        filled = int(fraction * room)
-        return f"{head}|{'█' * filled}{' ' * (room - filled)}|{end}"
+        room = max(shutil.get_terminal_size().columns - ansilen(head) - len(end) - 2, 1)
+        filled, eighths = divmod(int(fraction * room * 8), 8)
+        bar = "█" * filled + (_EIGHTHS[eighths] if filled < room else "")
+        return f"{head}|{bar:{room}}|{end}"
 
     @staticmethod
     def write(text: str) -> None:

@@ -202,6 +202,13 @@ class Names:
     ints = (*uints, *sints)
     weaks = (weakint, weakfloat)
     all = (bool, *ints, *floats)
+    # groups that tinygrad names
+    fp8_ocp = (fp8e4m3, fp8e5m2)
+    fp8_fnuz = (fp8e4m3fnuz, fp8e5m2fnuz)
+    int8s = (uint8, int8)
+    int16s = (uint16, int16)
+    int32s = (uint32, int32)
+    int64s = (uint64, int64)
 
 
 _ALIASES = "char uchar short ushort int uint long ulong half float double".split()

@@ -200,3 +200,25 @@ def test_what_is_asked_of_a_variable_narrows_it() -> None:
 def test_random_numbers_are_no_sizes() -> None:
     # key and counter of a draw are variables too; they ask nothing
     assert 0 <= Tensor.rand(3)[1:].sum().item() <= 2
+
+
+def test_symbolic_sizes_that_cancel_are_numbers_everywhere() -> None:
+    v = Variable("p", 1, 31).bind(3)
+    part = Tensor.arange(40)[: v + 1]
+    whole = part.pad(((0, 32 - v - 1),))
+    wanted = [0, 1, 2, 3] + [0] * 28
+    assert whole.shape == (32,) and whole.tolist() == wanted
+    assert (whole == Tensor(wanted)).all().item()
+    target = Tensor.zeros(32, dtype=whole.dtype).contiguous().realize()
+    assert target.assign(whole).tolist() == wanted
+    row = Tensor.zeros(2, 32, dtype=whole.dtype).contiguous().realize()
+    row[1] = whole
+    assert row[1].tolist() == wanted
+    joined = part.cat(Tensor.ones(32, dtype=part.dtype)[: 32 - v - 1])
+    assert joined.shape == (32,) and joined.sum().item() == 6 + 28
+    assert whole.reshape(4, 8).shape == (4, 8) and whole.reshape(-1, 8).shape == (4, 8)
+    assert (whole.reshape(1, 32) @ Tensor.ones(32, 2, dtype=whole.dtype)).tolist() == [[6, 6]]
+    assert whole.reshape(1, 32).expand(2, 32).shape == (2, 32)
+    assert whole.stack(whole).shape == (2, 32) and whole.numel() == 32
+    assert part.pad_to(32).shape == (32,)
+    assert part.cat(part).shrink(((v + 1, 2 * v + 2),)).shape == part.shape

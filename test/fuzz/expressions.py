@@ -84,7 +84,7 @@ def difference(node: UOp, seed: int = 0) -> str | None:
     rng = random.Random(seed)
     simple = graph_rewrite(node, symbolic)
     if graph_rewrite(simple, symbolic) is not simple:
-        return f"{simple.render()} is not as simple as it gets"
+        return f"{simple.text()} is not as simple as it gets"
     try:
         found = compare(node, simple, rng)
     except NoMeaning:
@@ -92,7 +92,7 @@ def difference(node: UOp, seed: int = 0) -> str | None:
     if found is not None:
         return str(found)
     if node.dtype.kind in ("int", "uint", "bool") and same_value(node, simple, TIMEOUT_MS) is False:
-        return f"{node.render()} is not {simple.render()}, says z3"
+        return f"{node.text()} is not {simple.text()}, says z3"
     return _lowered_difference(simple, rng)
 
 
@@ -117,7 +117,7 @@ def _lowered_difference(simple: UOp, rng: random.Random) -> str | None:
                 lowered, {other: given[leaf] for leaf, other in zip(leaves, others, strict=True)}
             )
             if not same(expected, found):
-                shown = ", ".join(f"{leaf.render()}={value}" for leaf, value in given.items())
+                shown = ", ".join(f"{leaf.text()}={value}" for leaf, value in given.items())
                 return f"lowered to {width} {expected} becomes {found} where {shown}"
     return None
 

@@ -53,8 +53,8 @@ def all_values(node: UOp, *variables: UOp) -> set[Any]:
 
 def check(node: UOp, *variables: UOp) -> None:
     found = all_values(node, *variables)
-    assert node.vmin <= min(found), (node.render(), node._min_max, min(found))
-    assert node.vmax >= max(found), (node.render(), node._min_max, max(found))
+    assert node.vmin <= min(found), (node.text(), node._min_max, min(found))
+    assert node.vmax >= max(found), (node.text(), node._min_max, max(found))
 
 
 @pytest.mark.parametrize("dtype", [dtypes.weakint, dtypes.int8, dtypes.uint8], ids=str)

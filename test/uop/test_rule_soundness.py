@@ -183,7 +183,7 @@ def check_rule(rule: Rule, dtype: DType, ctx: object = None) -> Counter[str]:
         if is_int and count["asked"] < 2 and rule is not fold.rules[0]:
             count["asked"] += 1
             verdict = same_value(node, result, timeout=100)
-            assert verdict is not False, f"{rule} is wrong by z3: {node.render()} {result.render()}"
+            assert verdict is not False, f"{rule} is wrong by z3: {node.text()} {result.text()}"
             count["proven"] += verdict is True
     return count
 
@@ -287,9 +287,9 @@ def test_an_index_changes_only_where_it_is_not_valid() -> None:
             memory = RandomMemory(rng)
             left, right = (Expressions(memory).value(node, given) for node in (place, result))
             valid = [part[2] if len(part) > 2 else True for part in (left, right)]
-            assert valid[0] == valid[1], f"seed {seed}: {place.render()} -> {result.render()}"
+            assert valid[0] == valid[1], f"seed {seed}: {place.text()} -> {result.text()}"
             if valid[0]:
-                assert left[1] == right[1], f"seed {seed}: {place.render()} -> {result.render()}"
+                assert left[1] == right[1], f"seed {seed}: {place.text()} -> {result.text()}"
     assert fired > 20
 
 
@@ -482,7 +482,7 @@ def test_rules_of_the_schedule_keep_every_element(
     for node in PREPARED[name]:
         results = [applied(rule, node, PrepareContext(-100, "CPU")) for rule in rules]
         changed = [result for result in results if result is not None and result is not node]
-        assert changed, f"{name} does not match {node.render()}"
+        assert changed, f"{name} does not match {node.text()}"
         for result in changed:
             found = compare(node, result, random.Random(0))
             assert found is None, f"{name} is wrong: {found}"
@@ -561,7 +561,7 @@ def test_rule_sets_come_to_rest(dtype: DType) -> None:
     for seed in range(150):
         node = Maker(random.Random(f"{seed} {dtype}")).value(dtype, 4)
         simple = graph_rewrite(node, symbolic)
-        assert graph_rewrite(simple, symbolic) is simple, f"seed {seed}: {node.render()}"
+        assert graph_rewrite(simple, symbolic) is simple, f"seed {seed}: {node.text()}"
 
 
 def test_whole_kernels_come_to_rest() -> None:

@@ -42,10 +42,10 @@ def check_same(node: UOp, variables: list[UOp], rules: Any = symbolic) -> UOp:
     for values in points(variables):
         before_value, after_value = evaluate_uop(node, values), evaluate_uop(after, values)
         assert same_value(before_value, after_value), (
-            f"{node.render()} => {after.render()} at {values}: {before_value} != {after_value}"
+            f"{node.text()} => {after.text()} at {values}: {before_value} != {after_value}"
         )
     # what came out is final
-    assert graph_rewrite(after, rules) is after, after.render()
+    assert graph_rewrite(after, rules) is after, after.text()
     return after
 
 
@@ -203,11 +203,11 @@ COLLAPSES = [
 
 
 @pytest.mark.parametrize(
-    ("before", "after"), COLLAPSES, ids=[f"{x.render()}=>{y}" for x, y in COLLAPSES]
+    ("before", "after"), COLLAPSES, ids=[f"{x.text()}=>{y}" for x, y in COLLAPSES]
 )
 def test_collapses_to(before: UOp, after: str) -> None:
     found = graph_rewrite(before, symbolic)
-    text = str(found.arg) if found.op is Ops.CONST else found.render()
+    text = str(found.arg) if found.op is Ops.CONST else found.text()
     assert text.replace(" ", "") == after
 
 
@@ -253,7 +253,7 @@ def test_binary_op_with_each_constant(op: Ops, dtype: DType) -> None:
             for value in values:
                 point = {x: dtype.const(value)}
                 before_value, after_value = evaluate_uop(node, point), evaluate_uop(after, point)
-                assert same_value(before_value, after_value), (op, number, value, after.render())
+                assert same_value(before_value, after_value), (op, number, value, after.text())
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -276,7 +276,7 @@ def test_nested_ops_with_constants(dtype: DType) -> None:
         for value, other in itertools.product(values, repeat=2):
             point = {x: dtype.const(value), y: dtype.const(other)}
             before_value, after_value = evaluate_uop(node, point), evaluate_uop(after, point)
-            assert same_value(before_value, after_value), (node.render(), after.render(), point)
+            assert same_value(before_value, after_value), (node.text(), after.text(), point)
 
 
 @pytest.mark.parametrize("source", [*DTYPES, dtypes.int32, dtypes.int64], ids=str)
@@ -333,7 +333,7 @@ def test_deep_chains_do_not_recurse() -> None:
     for number in range(20_000):
         node = node + 1 if number % 2 else node.maximum(3)
         index = index + 1
-    assert graph_rewrite(index, symbolic).render() == "i+20000"
+    assert graph_rewrite(index, symbolic).text() == "i+20000"
     graph_rewrite(node, symbolic)
 
 

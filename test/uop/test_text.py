@@ -49,7 +49,7 @@ p0, p1 = UOp.param(0, dtypes.float32, 10), UOp.param(1, dtypes.float32, 40)
     ],
 )
 def test_expressions(node: UOp, text: str) -> None:
-    assert expression_text(node) == text == node.render()
+    assert expression_text(node) == text == node.text()
 
 
 def test_expressions_are_python() -> None:
@@ -66,14 +66,14 @@ def test_expressions_are_python() -> None:
                 )
             )
         node = nodes[-1]
-        assert eval(node.render(), {}, names) == sym_infer(node, {"x": 7, "y": 2})
+        assert eval(node.text(), {}, names) == sym_infer(node, {"x": 7, "y": 2})
 
 
 def test_long_expressions_are_cut() -> None:
     node = x
     for _ in range(2000):
         node = node + node
-    assert len(node.render()) < 5000 and "..." in node.render()
+    assert len(node.text()) < 5000 and "..." in node.text()
     assert expression_text(x * 1000 + y, 5) == "...+y"
     assert expression_text(x + y, 2) == "x+..."
 
@@ -127,9 +127,9 @@ def test_long_listings_are_cut_with_a_note() -> None:
 def test_broken_nodes_are_printed_all_the_same() -> None:
     broken = UOp(Ops.PERMUTE, dtypes.float32, (p0,), (3, 4, 5))
     assert "shape ?" in graph_text(broken)
-    UOp(Ops.ADD).render()
-    UOp(Ops.CMPLT, dtypes.bool, (x,)).render()
-    UOp(Ops.CAST, dtypes.float32).render()
+    UOp(Ops.ADD).text()
+    UOp(Ops.CMPLT, dtypes.bool, (x,)).text()
+    UOp(Ops.CAST, dtypes.float32).text()
     graph_text(UOp(Ops.CAT, dtypes.float32, (), None))
 
 

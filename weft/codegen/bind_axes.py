@@ -141,7 +141,7 @@ def _flat(total: sint, name: str, limits: tuple[int, ...]) -> _Numbers:
         width = next((n for n in range(most, most // 2, -1) if total % n == 0), most)
     rows = ((size + (width - 1)) // width).simplify()
     if rows.vmax > _limit(limits, 1):
-        raise CompileError(f"a launch of {size.render()} groups is more than the target can number")
+        raise CompileError(f"a launch of {size.text()} groups is more than the target can number")
     across = _special(f"{name}0", UOp.const(dtypes.weakint, width))
     flat = _special(f"{name}1", rows) * width + across
     return _Numbers(flat, total, is_exact=isinstance(total, int) and total % width == 0)
@@ -165,7 +165,7 @@ def _size(axis: UOp) -> int:
     if axis.src[0].op is not Ops.CONST:
         raise CompileError(
             f"axis {axis.arg.number} of kind {axis.arg.kind.name} needs a constant size, "
-            f"found {axis.src[0].render()}"
+            f"found {axis.src[0].text()}"
         )
     return int(axis.src[0].arg)
 

@@ -53,7 +53,7 @@ def _is_written_out(axis: UOp) -> bool:
     if axis.arg.kind in WRITTEN_OUT and size.op is not Ops.CONST:
         raise CompileError(
             f"an axis of kind {axis.arg.kind.name} is written out and needs a constant size, "
-            f"found {size.render()}"
+            f"found {size.text()}"
         )
     return axis.arg.kind in WRITTEN_OUT or (size.op is Ops.CONST and size.arg == 1)
 

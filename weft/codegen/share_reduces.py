@@ -152,6 +152,6 @@ def _size(axis: UOp) -> int:
     if size.op is not Ops.CONST:
         raise CompileError(
             f"axis {axis.arg.number} is shared by the threads of a group and needs a constant "
-            f"size, found {size.render()}"
+            f"size, found {size.text()}"
         )
     return int(size.arg)

@@ -13,6 +13,7 @@ from typing import Any
 from weft.device import Buffer, Device
 from weft.dtype import DType
 from weft.errors import ArgumentError
+from weft.uop.compat import register_memory
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
@@ -70,3 +71,6 @@ def store_bytes(data: bytes | bytearray | memoryview, dtype: DType, device: str 
     buffer = Buffer(Device.canonicalize(device), size, dtype).ensure_allocated()
     buffer.copyin(data)
     return node_of(buffer)
+
+
+register_memory(buffer_of)

@@ -8,11 +8,14 @@ source).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
+from weft.dtype import DType, python_number
+from weft.errors import ArgumentError
 from weft.uop.opset import Ops
 
 
@@ -29,6 +32,12 @@ class AxisType(Enum):
     UPCAST = auto()  # output axis written out in registers
     UNROLL = auto()  # reduce axis written out
     VECTOR = auto()  # lanes of a vector
+
+    def __repr__(self) -> str:
+        return f"AxisType.{self.name}"
+
+    def __lt__(self, other: AxisType) -> bool:
+        return bool(self.value < other.value)
 
     __hash__ = object.__hash__
 
@@ -52,11 +61,33 @@ class ParamArg:
 
 @dataclass(frozen=True)
 class VariableArg:
-    """A run-time integer with inclusive bounds."""
+    """A run-time number with inclusive bounds; each value is a multiple of `multiple_of`."""
 
     name: str
-    lo: int
-    hi: int
+    lo: Any
+    hi: Any
+    multiple_of: int = 1
+
+
+def variable_arg(name: str, lo: Any, hi: Any, dtype: DType, multiple_of: int = 1) -> VariableArg:
+    """A checked VariableArg; infinite bounds of what cannot be infinite are those of its dtype."""
+    bounds = []
+    for given in (lo, hi):
+        bound = python_number(given)
+        if isinstance(bound, float) and dtype.kind != "float":
+            bound = dtype.min if bound == -math.inf else dtype.max if bound == math.inf else bound
+            bound = int(bound) if bound == bound and int(bound) == bound else bound
+        if not isinstance(bound, int) and not (isinstance(bound, float) and dtype.kind == "float"):
+            raise ArgumentError(
+                f"variable {name!r} of {dtype} needs numbers of that type as bounds, found "
+                f"{lo!r} and {hi!r}"
+            )
+        bounds.append(bound)
+    if not bounds[0] <= bounds[1]:
+        raise ArgumentError(f"variable {name!r} needs lo <= hi, found {lo!r} and {hi!r}")
+    if not isinstance(multiple_of, int) or multiple_of < 1:
+        raise ArgumentError(f"variable {name!r} is a multiple of 1 or more, not {multiple_of!r}")
+    return VariableArg(name, bounds[0], bounds[1], multiple_of)
 
 
 @dataclass(frozen=True)
@@ -103,6 +134,17 @@ class KernelInfo:
     applied: tuple[object, ...] = ()
     optimise: bool = True
     origins: tuple[str, ...] = field(default=(), compare=False)
+    # tinygrad's way to say `optimise=False`: no actions are to be applied
+    opts_to_apply: tuple[object, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.opts_to_apply == ():
+            object.__setattr__(self, "optimise", False)
+
+    @property
+    def function_name(self) -> str:
+        """The name as that of a function."""
+        return "".join(c if c.isalnum() else "_" for c in self.name)
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ def _own_shape(node: Any) -> ShapeTuple | None:
     if op is Ops.IOTA:
         return (node.arg if node.arg is not None else node.src[0],)
     if op in (Ops.RESHAPE, Ops.EXPAND):
-        return tuple(node.marg)
+        return tuple([_simple(size) for size in node.marg])
     source: ShapeTuple = node.src[0].shape
     if op is Ops.PERMUTE:
         return tuple(source[axis] for axis in node.arg)
@@ -62,12 +62,12 @@ def _own_shape(node: Any) -> ShapeTuple | None:
         return source
     if op is Ops.STRIDE:
         return tuple(
-            size if step == 1 else (size + step - 1) // step
+            size if step == 1 else _simple((size + step - 1) // step)
             for size, step in zip(source, node.arg, strict=True)
         )
     if op is Ops.PAD:
         return tuple(
-            size if before == 0 and after == 0 else size + before + after
+            size if _is_zero(before) and _is_zero(after) else _simple(size + before + after)
             for size, (before, after) in zip(source, node.marg, strict=True)
         )
     if op is Ops.SHRINK:
@@ -76,7 +76,7 @@ def _own_shape(node: Any) -> ShapeTuple | None:
         return tuple(1 if axis in node.arg.axes else size for axis, size in enumerate(source))
     if op is Ops.CAT:
         total = sum((s.shape[node.arg] for s in node.src[1:]), node.src[0].shape[node.arg])
-        return (*source[: node.arg], total, *source[node.arg + 1 :])
+        return (*source[: node.arg], _simple(total), *source[node.arg + 1 :])
     if op is Ops.GATHER:
         kept = tuple(size for axis, size in enumerate(source) if axis not in node.arg)
         return (*node.src[1].shape, *kept)
@@ -95,9 +95,8 @@ def _simple(size: Any) -> Any:
     return size if isinstance(size, int) else size.ssimplify()
 
 
-def _plain(size: Any) -> Any:
-    """A size as a number where it is one, whatever it is made of: (n + 1) - n is 1."""
-    return size if isinstance(size, int) else size.ssimplify()
+def _is_zero(size: Any) -> bool:
+    return isinstance(size, int) and size == 0
 
 
 def _bitcast_shape(node: Any, source: ShapeTuple) -> ShapeTuple:

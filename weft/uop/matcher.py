@@ -20,6 +20,7 @@ from weft.uop import trace
 from weft.uop.compile_pattern import Compiled, Parameters, compile_rule
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
+from weft.uop.pack_function import pack_function, unpack_function
 from weft.uop.pattern import UPat
 
 # Only so many sources are part of the signature; the others are looked at by the compiled rule.
@@ -103,7 +104,8 @@ class PatternMatcher:
 
     __slots__ = ("_by_op", "_index", "_ops", "rules")
 
-    def __init__(self, rules: Iterable[Pair | Rule]) -> None:
+    def __init__(self, rules: Iterable[Pair | Rule], compiled: bool = True) -> None:
+        # `compiled` is tinygrad's: rules are compiled when they are first needed, in any case
         self.rules: tuple[Rule, ...] = tuple(
             rule if isinstance(rule, Rule) else Rule(*rule) for rule in rules
         )
@@ -125,6 +127,9 @@ class PatternMatcher:
 
     def __len__(self) -> int:
         return len(self.rules)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpack, ([(rule.pattern, pack_function(rule.function)) for rule in self.rules],)
 
     # ------------------------------------------------------------ matching
     def rewrite(self, uop: UOp, ctx: Any = None) -> Any:
@@ -191,6 +196,10 @@ class PatternMatcher:
         found = tuple([rule.compiled() for rule in self.candidates(uop)])
         self._index[signature] = found
         return found
+
+
+def _unpack(rules: Iterable[tuple[UPat, Any]]) -> PatternMatcher:
+    return PatternMatcher([(pattern, unpack_function(packed)) for pattern, packed in rules])
 
 
 def _root_ops(rules: Iterable[Rule]) -> frozenset[Ops] | None:

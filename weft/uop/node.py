@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Union
 
-from weft.dtype import DType, dtypes, least_upper_dtype, python_number
+from weft.dtype import DType, Invalid, dtypes, least_upper_dtype, to_dtype
 from weft.errors import ArgumentError, DTypeError
 from weft.helpers import prod
 from weft.mixin.rearrange import RearrangeMixin
@@ -32,9 +32,11 @@ from weft.uop.args import (
     RangeArg,
     ReduceArg,
     VariableArg,
+    variable_arg,
 )
+from weft.uop.compat import CompatibilityMixin, in_order
 from weft.uop.infer import Devices, infer_device, infer_shape
-from weft.uop.opset import OPSET, GroupOp, Ops, Shape, Typing
+from weft.uop.opset import OPSET, GroupOp, Ops, Shape, Spelling, Typing
 
 sint = Union[int, "UOp"]
 
@@ -141,7 +143,7 @@ def live_uops() -> int:
     return len(_table)
 
 
-class UOp(ReduceMixin, RearrangeMixin, TrigonometryMixin):
+class UOp(ReduceMixin, RearrangeMixin, TrigonometryMixin, CompatibilityMixin):
     """A node. Build with `UOp(op, dtype, src, arg, tag)` or the helpers below; never mutate one."""
 
     __slots__ = (
@@ -220,7 +222,7 @@ class UOp(ReduceMixin, RearrangeMixin, TrigonometryMixin):
         if low == high:
             return bool(low)
         raise ArgumentError(
-            f"the truth of {self.render()} is not known yet: it is between {low} and {high}"
+            f"the truth of {self.text()} is not known yet: it is between {low} and {high}"
         )
 
     def __int__(self) -> int:
@@ -238,13 +240,13 @@ class UOp(ReduceMixin, RearrangeMixin, TrigonometryMixin):
         low, high = self.vmin, self.vmax
         if low != high:
             raise ArgumentError(
-                f"{self.render()} has no single value: it is between {low} and {high}"
+                f"{self.text()} has no single value: it is between {low} and {high}"
             )
         return low
 
     def __repr__(self) -> str:
         if self._is_size():
-            text = self.render()
+            text = self.text()
             return text[1:-1] if self.op is Ops.BIND else text
         return f"UOp({self.op}, {self.dtype}, arg={self.arg!r}, {len(self.src)} src)"
 
@@ -280,9 +282,11 @@ class UOp(ReduceMixin, RearrangeMixin, TrigonometryMixin):
             new.origin = self.origin
         return new
 
-    def substitute(self, changes: dict[UOp, UOp]) -> UOp:
+    def substitute(
+        self, changes: dict[UOp, UOp], name: str | None = None, walk: bool = False
+    ) -> UOp:
         """Every node that is a key of `changes` replaced by its value; values are not searched
-        again."""
+        again, whatever `walk` says. `name` is tinygrad's, for its viewer."""
         if not changes:
             return self
         done = dict(changes)
@@ -294,9 +298,11 @@ class UOp(ReduceMixin, RearrangeMixin, TrigonometryMixin):
         return done[self]
 
     # ------------------------------------------------------------ walking
-    def toposort(self, gate: Callable[[UOp], bool] | None = None) -> dict[UOp, None]:
+    def toposort(
+        self, gate: Callable[[UOp], bool] | None = None, enter_calls: bool = True
+    ) -> dict[UOp, None]:
         """All nodes below and including this one, sources first. `gate` says whose sources to
-        enter."""
+        enter; `enter_calls` is tinygrad's, here functions are part of the graph."""
         order: dict[UOp, None] = {}
         # None stands above a node whose sources were pushed: when it comes up, they are done
         stack: list[UOp | None] = [self]
@@ -465,13 +471,18 @@ class UOp(ReduceMixin, RearrangeMixin, TrigonometryMixin):
 
     # ------------------------------------------------------------ building
     @staticmethod
-    def const(dtype: DType, value: Any) -> UOp:
-        """A number of a dtype (a vector dtype gives a vector of it)."""
+    def const(dtype: Any, value: Any = None) -> UOp:
+        """A number of a dtype (a vector dtype gives a vector of it), given in either order."""
+        if type(dtype) is not DType:
+            dtype, value = in_order(dtype, value)
         if isinstance(value, UOp):
             return value.cast(dtype)
+        if value is Invalid:
+            return UOp.invalid(dtype)
         if dtype.count > 1:
-            lane = UOp.const(dtype.scalar(), value)
-            return UOp(Ops.VECTORIZE, dtype, (lane,) * dtype.count)
+            lanes = value if isinstance(value, tuple) else (value,) * dtype.count
+            scalar = dtype.scalar()
+            return UOp(Ops.VECTORIZE, dtype, tuple([UOp.const(scalar, lane) for lane in lanes]))
         return UOp(Ops.CONST, dtype, (), dtype.const(value))
 
     def const_like(self, b: Any, dtype: DType | None = None) -> UOp:
@@ -479,22 +490,27 @@ class UOp(ReduceMixin, RearrangeMixin, TrigonometryMixin):
         return b if isinstance(b, UOp) else UOp.const(dtype or self.dtype, b)
 
     @staticmethod
-    def variable(name: str, lo: int, hi: int, dtype: DType = dtypes.weakint) -> UOp:
-        """A run-time integer, lo <= value <= hi."""
-        lo, hi = python_number(lo), python_number(hi)
-        if not isinstance(lo, int) or not isinstance(hi, int) or lo > hi:
-            raise ArgumentError(f"variable {name!r} needs ints lo <= hi, found {lo!r} and {hi!r}")
-        return UOp(Ops.VARIABLE, dtype, (), VariableArg(name, lo, hi))
+    def variable(
+        name: str,
+        min_val: Any,
+        max_val: Any,
+        dtype: DType = dtypes.weakint,
+        multiple_of: int = 1,
+        param: bool = False,
+    ) -> UOp:
+        """A run-time number, min_val <= value <= max_val; infinite means what the dtype has.
 
-    def bind(self, value: int) -> UOp:
+        `param` is accepted for tinygrad's sake: every variable is a parameter of its kernels.
+        """
+        return UOp(
+            Ops.VARIABLE, dtype, (), variable_arg(name, min_val, max_val, dtype, multiple_of)
+        )
+
+    def bind(self, value: Any) -> UOp:
         """The variable with a value for the next run."""
         if self.op is not Ops.VARIABLE:
             raise ArgumentError(f"only a Variable can be bound, not {self.op.name}")
-        value = python_number(value)
-        if not isinstance(value, int) or not self.arg.lo <= value <= self.arg.hi:
-            raise ArgumentError(
-                f"{self.arg.name} takes an int from {self.arg.lo} to {self.arg.hi}, found {value!r}"
-            )
+        value = _bound_value(self.arg, value)
         return UOp(Ops.BIND, self.dtype, (self, UOp.const(self.dtype, value)))
 
     def unbind(self) -> tuple[UOp, int]:
@@ -515,10 +531,12 @@ class UOp(ReduceMixin, RearrangeMixin, TrigonometryMixin):
         return sorted(found, key=lambda u: u.arg.name)
 
     @staticmethod
-    def range(end: sint, number: int | tuple[int, ...], kind: AxisType = AxisType.LOOP) -> UOp:
-        """An axis of a kernel."""
+    def range(
+        end: sint, number: int | tuple[int, ...], kind: AxisType = AxisType.LOOP, *more: int
+    ) -> UOp:
+        """An axis of a kernel; `more` are further parts of its number."""
         size = end if isinstance(end, UOp) else UOp.const(dtypes.weakint, end)
-        numbers = (number,) if isinstance(number, int) else number
+        numbers = ((number,) if isinstance(number, int) else number) + more
         return UOp(Ops.RANGE, dtypes.weakint, (size,), RangeArg(numbers, kind))
 
     @staticmethod
@@ -531,12 +549,17 @@ class UOp(ReduceMixin, RearrangeMixin, TrigonometryMixin):
         """New storage (memory comes when it is first needed)."""
         return UOp(Ops.BUFFER, dtype, (), BufferArg(next(_buffer_numbers), size, device))
 
-    def sink(self, *others: UOp, arg: KernelInfo | None = None) -> UOp:
-        """Several nodes as one."""
-        return UOp(Ops.SINK, dtypes.void, (self, *others), arg)
+    def sink(*nodes: UOp | None, arg: KernelInfo | None = None, tag: Any = None) -> UOp:
+        """Several nodes as one; `a.sink(b)` or `UOp.sink(a, b)`, None is left out."""
+        given = tuple([node for node in nodes if node is not None])
+        return UOp(Ops.SINK, dtypes.void, given, arg, tag)
 
-    def index(self, idx: UOp, valid: UOp | None = None) -> UOp:
+    def index(self, idx: UOp | int, valid: UOp | None = None) -> UOp:
         """The element `idx` of this memory, or none where `valid` is false."""
+        if isinstance(idx, int):
+            idx = UOp.const(dtypes.weakint, idx)
+        if valid is None and idx.op is Ops.WHERE and idx.src[2].is_invalid:
+            valid, idx = idx.src[0], idx.src[1]
         src = (self, idx) if valid is None else (self, idx, valid)
         return UOp(Ops.INDEX, self.dtype, src)
 
@@ -571,8 +594,10 @@ class UOp(ReduceMixin, RearrangeMixin, TrigonometryMixin):
             return UOp(Ops.GEP, self.dtype.vec(count), self.src, self.arg * count)
         return UOp(Ops.VECTORIZE, self.dtype.vec(count), (self,) * count)
 
-    def cast(self, dtype: DType) -> UOp:
+    def cast(self, dtype: DType | str) -> UOp:
         """The value in another dtype (lane by lane for vectors)."""
+        if isinstance(dtype, str):
+            dtype = to_dtype(dtype)
         target = dtype if dtype.count == self.dtype.count else dtype.scalar().vec(self.dtype.count)
         if target is self.dtype:
             return self
@@ -580,8 +605,9 @@ class UOp(ReduceMixin, RearrangeMixin, TrigonometryMixin):
             return UOp.const(target, evaluate.cast(self.arg, self.dtype, target))
         return UOp(Ops.CAST, target, (self,))
 
-    def bitcast(self, dtype: DType) -> UOp:
+    def bitcast(self, dtype: DType | str) -> UOp:
         """The same bits as another dtype."""
+        dtype = to_dtype(dtype)
         return self if dtype is self.dtype else UOp(Ops.BITCAST, dtype, (self,))
 
     def where(self, x: Any, y: Any) -> UOp:
@@ -590,9 +616,11 @@ class UOp(ReduceMixin, RearrangeMixin, TrigonometryMixin):
             x = y.const_like(x) if isinstance(y, UOp) else UOp.const(dtypes.from_py(x), x)
         return UOp(Ops.WHERE, x.dtype, (self, x, x.const_like(y)))
 
-    def alu(self, op: Ops, *src: Any) -> UOp:
+    def alu(self, op: Ops | Spelling, *src: Any) -> UOp:
         """One elementwise op; numbers take this node's dtype, mixed dtypes their least upper
         bound."""
+        if isinstance(op, Spelling):
+            return self.spelled(op, *src)
         operands = (self, *[s if isinstance(s, UOp) else self.const_like(s) for s in src])
         if op is Ops.WHERE:
             return self.where(operands[1], operands[2])
@@ -605,8 +633,8 @@ class UOp(ReduceMixin, RearrangeMixin, TrigonometryMixin):
         return UOp(op, dtype, operands)
 
     # ------------------------------------------------------------ simplifying and printing
-    def simplify(self) -> UOp:
-        """The same value, as plain as the rules can make it."""
+    def simplify(self, tracked: bool = False) -> UOp:
+        """The same value, as plain as the rules can make it. (`VIZ=1` tracks it in any case.)"""
         return _simplifier[0](self) if _simplifier else self
 
     def ssimplify(self) -> Any:
@@ -614,9 +642,21 @@ class UOp(ReduceMixin, RearrangeMixin, TrigonometryMixin):
         simple = self.simplify()
         return simple.arg if simple.op is Ops.CONST else simple
 
-    def render(self) -> str:
-        """An expression as Python-like text."""
+    def __ne__(self, other: object) -> Any:
+        """Not the same node; of a truth value and True or False, the comparison of values."""
+        if isinstance(other, bool) and self.dtype.kind == "bool":
+            return self.alu(Ops.CMPNE, other)
+        return self is not other
+
+    __hash__ = object.__hash__
+
+    def text(self) -> str:
+        """An expression as Python-like text, as weft's own messages show it."""
         return _printer[0](self) if _printer else repr(self)
+
+    def render(self, simplify: bool = True, pm: Any = None) -> str:
+        """The expression as text in the form that tinygrad's users know, simplified before."""
+        return _renderer[0](self, simplify, pm) if _renderer else self.text()
 
     def __str__(self) -> str:
         if len(_printer) < 2 or self._is_size():
@@ -633,6 +673,7 @@ class UOp(ReduceMixin, RearrangeMixin, TrigonometryMixin):
 
 _simplifier: list[Callable[[UOp], UOp]] = []
 _printer: list[Callable[[UOp], str]] = []
+_renderer: list[Callable[[UOp, bool, Any], str]] = []
 
 
 def register_simplifier(simplify: Callable[[UOp], UOp]) -> None:
@@ -643,6 +684,11 @@ def register_simplifier(simplify: Callable[[UOp], UOp]) -> None:
 def register_printer(expression: Callable[[UOp], str], graph: Callable[[UOp], str]) -> None:
     """`render` and `print` are written above this file as well."""
     _printer[:] = [expression, graph]
+
+
+def register_renderer(render: Callable[[UOp, bool, Any], str]) -> None:
+    """And so is `UOp.render`."""
+    _renderer[:] = [render]
 
 
 def _count() -> Iterator[int]:
@@ -700,6 +746,25 @@ def _rebuild(rows: Iterable[tuple[Any, ...]]) -> UOp:
     for name, dtype, src, arg, tag in rows:
         nodes.append(UOp(Ops[name], dtype, tuple(nodes[i] for i in src), arg, tag))
     return nodes[-1]
+
+
+def _bound_value(variable: VariableArg, value: Any) -> Any:
+    """`value` if the variable may have it, else an error that says what it may have."""
+    if isinstance(value, UOp):
+        value = value.simplify().arg if value.op is not Ops.BIND else value.src[1].arg
+    plain = value
+    if hasattr(value, "__index__") and not isinstance(value, bool):
+        plain = value.__index__()
+    is_number = isinstance(plain, int) or (isinstance(plain, float) and type(variable.lo) is float)
+    in_range = is_number and variable.lo <= plain <= variable.hi
+    if not in_range or (variable.multiple_of != 1 and plain % variable.multiple_of):
+        kind = "an int" if isinstance(variable.lo, int) else "a number"
+        step = f" in steps of {variable.multiple_of}" if variable.multiple_of != 1 else ""
+        raise ArgumentError(
+            f"{variable.name} takes {kind} from {variable.lo} to {variable.hi}{step}, "
+            f"found {value!r}"
+        )
+    return plain
 
 
 def check_dtype(value: Any, what: str) -> DType:

@@ -99,13 +99,37 @@ class Ops(Enum):
     GEP = auto()
     WMMA = auto()
     SINK = auto()
+    NOOP = auto()
+    # other names of some
+    FLOORDIV = IDIV
+    FLOORMOD = MOD
 
     def __repr__(self) -> str:
         return f"Ops.{self.name}"
 
+    def __lt__(self, other: Ops) -> bool:
+        return bool(self.value < other.value)
+
     __str__ = __repr__
     # members are singletons, and hashing by identity is several times faster than Enum's own
     __hash__ = object.__hash__
+
+
+class Spelling:
+    """An op of tinygrad's that is another expression here; `UPat` and `UOp.alu` know how."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"Ops.{self.name}"
+
+
+# 1/x is FDIV, x-y is ADD of a NEG; the others divide towards zero
+for _name in ("RECIPROCAL", "SUB", "CDIV", "CMOD"):
+    setattr(Ops, _name, Spelling(_name))
 
 
 class Shape(Enum):
@@ -401,6 +425,13 @@ _ROWS = (
     OpRow(
         Ops.SINK, (0, None), Shape.NONE, Typing.VOID, "keeps its sources together; arg KernelInfo"
     ),
+    OpRow(
+        Ops.NOOP,
+        (0, None),
+        Shape.NONE,
+        Typing.GIVEN,
+        "nothing: for rule sets and tests, no program has it",
+    ),
 )
 
 OPSET: dict[Ops, OpRow] = {row.op: row for row in _ROWS}
@@ -443,5 +474,8 @@ class GroupOp:
     Associative = frozenset(row.op for row in _ROWS if row.associative)
     Idempotent = frozenset(row.op for row in _ROWS if row.idempotent)
     Reduce = frozenset({Ops.ADD, Ops.MUL, Ops.MAX})
+    Broadcastable = Binary | Ternary
+    Defines = frozenset({Ops.BUFFER, Ops.PARAM})
+    Irreducible = frozenset({Ops.CONST, Ops.VARIABLE, Ops.BIND, Ops.PARAM, Ops.SPECIAL, Ops.RANGE})
     Memory = frozenset({Ops.BUFFER, Ops.PARAM, Ops.LOCAL, Ops.STAGE})
     All = frozenset(Ops)

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from weft.dtype import ConstFloat, DType
 from weft.errors import ArgumentError
 from weft.mixin.arith import ArithMixin
-from weft.uop.opset import OPSET, Ops
+from weft.uop.opset import OPSET, Ops, Spelling
 
 OpsLike: TypeAlias = Ops | Collection[Ops] | None
 DTypeLike: TypeAlias = DType | Collection[DType] | None
@@ -69,14 +69,20 @@ class UPat(ArithMixin):
 
     def __init__(
         self,
-        op: OpsLike = None,
+        op: OpsLike | Spelling = None,
         dtype: DTypeLike = None,
         src: tuple[UPat, ...] | list[UPat] | UPat | None = None,
         arg: Any = None,
         name: str | None = None,
         allow_any_len: bool = False,
+        custom_early_reject: Collection[Ops] | None = None,
+        location: Location | None = None,
+        is_any: bool = False,
         tag: Any = ...,
     ) -> None:
+        # `custom_early_reject` is tinygrad's, a hint that the matcher's own index needs not
+        if isinstance(op, Spelling):
+            op, src, tag = _spelled(op, src, tag)
         self.op = frozenset((op,)) if isinstance(op, Ops) else _frozen(op)
         self.dtype = frozenset((dtype,)) if isinstance(dtype, DType) else _frozen(dtype)
         self.is_repeat = isinstance(src, UPat)
@@ -88,7 +94,9 @@ class UPat(ArithMixin):
         self.allow_any_len = allow_any_len
         self.tag: Any | EllipsisType = tag
         self.alternatives = ()
-        self.location = caller_location()
+        self.location = location or caller_location()
+        if is_any:
+            self.alternatives, self.src = self.src or (), None
         self._check()
 
     def _check(self) -> None:
@@ -113,16 +121,20 @@ class UPat(ArithMixin):
         return UPat(dtype=dtype, name=name)
 
     @staticmethod
-    def cvar(name: str | None = None, dtype: DTypeLike = None, vec: bool = False) -> UPat:
+    def cvar(
+        name: str | None = None, dtype: DTypeLike = None, vec: bool = False, arg: Any = None
+    ) -> UPat:
         """Any constant; with `vec` also a vector of constants: a VECTORIZE, its lanes the src."""
-        scalar = UPat(Ops.CONST, dtype, name=name)
+        scalar = UPat(Ops.CONST, dtype, name=name, arg=arg)
         if not vec:
             return scalar
         return UPat.any(scalar, UPat(Ops.VECTORIZE, dtype, UPat(Ops.CONST), name=name))
 
     @staticmethod
-    def const(dtype: DTypeLike, value: Any) -> UPat:
-        """The constant of that value; 0 is not -0.0, and NaN is NaN."""
+    def const(dtype: Any, value: Any = None) -> UPat:
+        """The constant of that value; 0 is not -0.0, and NaN is NaN. Either order will do."""
+        if isinstance(dtype, (int, float)):
+            dtype, value = value, dtype
         exact = ConstFloat(value) if isinstance(value, float) else value
         return UPat(Ops.CONST, dtype, arg=exact)
 
@@ -196,6 +208,14 @@ class UPat(ArithMixin):
         """A SINK of this."""
         return self.f(Ops.SINK, *others, **fields)
 
+    def after(self, *others: UPat, **fields: Any) -> UPat:
+        """This once effects happened; without `others` after any."""
+        return self.f(Ops.AFTER, *others, **{"allow_any_len": not others, **fields})
+
+    def contiguous(self, **fields: Any) -> UPat:
+        """This stored in row-major order."""
+        return self.f(Ops.CONTIGUOUS, **fields)
+
     # ------------------------------------------------------------ expressions
     def const_like(self, b: Any, dtype: DType | None = None) -> UPat:
         """A number as a pattern; a pattern stays."""
@@ -209,6 +229,43 @@ class UPat(ArithMixin):
     def where(self, x: Any, y: Any) -> UPat:
         """x where this is true, else y."""
         return self.alu(Ops.WHERE, x, y)
+
+    # Rules written for tinygrad know these in other forms: each pattern stands for all of them.
+    def mul(self, x: Any, reverse: bool = False) -> UPat:
+        """`x * y`, and of -1 also NEG, the form that negation has here."""
+        if isinstance(x, (int, float)) and x == -1:
+            return UPat.any(self.alu(Ops.MUL, x), self.alu(Ops.NEG))
+        return super().mul(x, reverse)
+
+    def ne(self, x: Any) -> UPat:
+        """`x != y`, and of True also `x == False`, the form that `not` has here."""
+        if x is True:
+            return UPat.any(self.alu(Ops.CMPNE, x), self.alu(Ops.CMPEQ, False))
+        return super().ne(x)
+
+    def reciprocal(self) -> UPat:
+        """`1 / x`."""
+        return UPat.const(None, 1.0).alu(Ops.FDIV, self)
+
+    def sqrt(self) -> UPat:
+        """SQRT of this."""
+        return self.alu(Ops.SQRT)
+
+    def exp2(self) -> UPat:
+        """EXP2 of this."""
+        return self.alu(Ops.EXP2)
+
+    def log2(self) -> UPat:
+        """LOG2 of this."""
+        return self.alu(Ops.LOG2)
+
+    def sin(self) -> UPat:
+        """SIN of this."""
+        return self.alu(Ops.SIN)
+
+    def trunc(self) -> UPat:
+        """TRUNC of this."""
+        return self.alu(Ops.TRUNC)
 
     # A pattern does not know whether it stands for bools, ints or floats, so each of these is the
     # one form named here; write the other forms with `UPat.any`.
@@ -261,6 +318,16 @@ class UPat(ArithMixin):
         if self.is_repeat:
             return inner
         return f"[{inner}]" if self.is_unordered else f"({inner}{',' * (len(self.src) == 1)})"
+
+
+def _spelled(op: Spelling, src: Any, tag: Any) -> tuple[Ops, Any, Any]:
+    """An op of tinygrad's in the form that weft's graphs have."""
+    if op.name in ("CDIV", "CMOD"):
+        return (Ops.IDIV if op.name == "CDIV" else Ops.MOD), src, "raw"
+    parts = tuple(src) if isinstance(src, (tuple, list)) else (UPat(), UPat())
+    if op.name == "SUB":
+        return Ops.ADD, (parts[0], parts[1].neg()), tag
+    return Ops.FDIV, (UPat.const(None, 1.0), parts[0]), tag
 
 
 def _frozen(items: Collection[Any] | None) -> frozenset[Any] | None:

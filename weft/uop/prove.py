@@ -111,9 +111,9 @@ def _violation(access: Access, encoder: Encoder) -> tuple[Question, int] | None:
 
 
 def _note_unproven(access: Access) -> None:
-    unproven.append((access.node.op.name, access.index.render()[:200]))
+    unproven.append((access.node.op.name, access.index.text()[:200]))
     if DEBUG >= 2:
-        print(f"SPEC=2: z3 gave up on {access.node.op.name} of {access.place.render()[:200]}")
+        print(f"SPEC=2: z3 gave up on {access.node.op.name} of {access.place.text()[:200]}")
 
 
 def _verify(access: Access, encoder: Encoder, name: str, pass_name: str | None) -> None:
@@ -140,13 +140,13 @@ def _outside(
     where = f" where {values}" if values else ""
     return SpecError(
         f"SPEC ISSUE in kernel {name}{made_by}: {_access_text(access)} touches element {element} "
-        f"of {access.place.src[0].render()}, which has {access.size} elements,{where}\n"
+        f"of {access.place.src[0].text()}, which has {access.size} elements,{where}\n"
         f"{neighbourhood_text(access.node, 3)}"
     )
 
 
 def _access_text(access: Access) -> str:
-    return f"{access.node.op.name} {access.place.render()[:300]}"
+    return f"{access.node.op.name} {access.place.text()[:300]}"
 
 
 # ---------------------------------------------------------------- kernels and programs
@@ -319,7 +319,7 @@ def _verify_pair(store: UOp, load: UOp, name: str, pass_name: str | None) -> Non
         made_by = f" after pass {pass_name!r}" if pass_name else ""
         raise SpecError(
             f"SPEC ISSUE in kernel {name}{made_by}: in place, element {element} of "
-            f"{written.src[0].render()} is written by STORE {written.render()} in one step and "
+            f"{written.src[0].text()} is written by STORE {written.text()} in one step and "
             f"read in another, where {question.values_text()} (r-1_... are those of the read)\n"
             f"{neighbourhood_text(store, 3)}"
         )
@@ -366,8 +366,8 @@ def _meet(node: UOp, touched: dict[tuple[UOp, Ops], UOp], name: str, pass_name: 
     if before is not None and before.src[0] is not node.src[0]:
         made_by = f" after pass {pass_name!r}" if pass_name else ""
         raise SpecError(
-            f"SPEC ISSUE in kernel {name}{made_by}: {node.op.name} of {node.src[0].render()} meets "
-            f"{before.op.name} of {before.src[0].render()} by other threads with no BARRIER "
+            f"SPEC ISSUE in kernel {name}{made_by}: {node.op.name} of {node.src[0].text()} meets "
+            f"{before.op.name} of {before.src[0].text()} by other threads with no BARRIER "
             f"between them\n{neighbourhood_text(node)}"
         )
     touched[memory, node.op] = node

@@ -22,6 +22,8 @@ def resolve(x: bool | UOp, default: bool = True) -> bool:
         return x
     if not isinstance(x, UOp):
         raise ArgumentError(f"resolve takes a bool or a symbolic bool, found {x!r}")
+    if x.dtype.kind != "bool":
+        raise ArgumentError(f"resolve takes a symbolic bool, found {x.text()} of {x.dtype}")
     simple = x.simplify()
     low, high = bool(simple.vmin), bool(simple.vmax)
     return low if low == high else default

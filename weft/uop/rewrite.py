@@ -36,6 +36,8 @@ def graph_rewrite(
     name: str | None = None,
     bpm: PatternMatcher | None = None,
     gate: Gate | None = None,
+    walk: bool = False,
+    enter_calls: bool = True,
 ) -> UOp:
     """The graph after every rule of `pm` came to rest.
 
@@ -44,8 +46,37 @@ def graph_rewrite(
     sources are looked at, and once more if they changed. `bpm` holds rules for the way to the
     sources (as with `bottom_up`) beside those of `pm` for the way back. `gate` says, as in
     `toposort`, whose sources to enter; a node that is not entered is offered to the rules itself.
+    With `walk` each node is offered once, and what replaces it is left as it is. (`enter_calls` is
+    tinygrad's: functions are part of the graph here.)
     """
+    if walk:
+        return _walk_once(sink, pm, ctx, bottom_up, gate)
     return _Rewrite(pm, ctx, bottom_up, name, bpm, gate).run(sink)[sink]
+
+
+def _walk_once(root: UOp, pm: PatternMatcher, ctx: Any, bottom_up: bool, gate: Gate | None) -> UOp:
+    """Each node replaced at most once: before its sources (`bottom_up`) or after them."""
+    done: dict[UOp, UOp] = {}
+
+    def enters(node: UOp) -> bool:
+        if bottom_up and (replaced := pm.rewrite(node, ctx)) is not None:
+            done[node] = replaced
+            return False
+        return gate is None or gate(node)
+
+    for node in root.toposort(enters):
+        if node in done:
+            continue
+        if not node.src and bottom_up:
+            # a leaf is not entered, so nobody has offered it yet
+            replaced = pm.rewrite(node, ctx)
+            done[node] = node if replaced is None else replaced
+            continue
+        final = tuple([done.get(s, s) for s in node.src])
+        new = node if final == node.src else node.with_src(final)
+        result = None if bottom_up else pm.rewrite(new, ctx)
+        done[node] = new if result is None else result
+    return done[root]
 
 
 def graph_rewrite_map(
@@ -267,7 +298,7 @@ class _Rewrite:
             if rule is not None:
                 rules.setdefault(rule, member)
         listed = "\n".join(
-            f"  {rule}, for example on {example.render()[:100]}" for rule, example in rules.items()
+            f"  {rule}, for example on {example.text()[:100]}" for rule, example in rules.items()
         )
         return RewriteError(
             f"the rewrite {self.name!r} does not come to rest: these rules undo each other or feed "

@@ -142,7 +142,7 @@ def _leaf_name(node: UOp) -> str:
         return range_name(node.arg.number)
     if node.op is Ops.VARIABLE:
         return str(node.arg.name)
-    return node.render()[:60]
+    return node.text()[:60]
 
 
 def _constant(node: UOp) -> Any:

@@ -176,7 +176,7 @@ def check_kernel_whole(nodes: Sequence[UOp]) -> tuple[UOp, str] | None:
         if source.op is not Ops.STORE:
             return root, f"a kernel's SINK keeps STOREs, found {source.op.name}"
         if source.ranges:
-            left = ", ".join(sorted(r.render() for r in source.ranges))
+            left = ", ".join(sorted(r.text() for r in source.ranges))
             return source, f"{left} stays open: STORE must close every RANGE it depends on"
     numbers: dict[tuple[int, ...], UOp] = {}
     for node in nodes:
@@ -274,7 +274,7 @@ def check_order(nodes: Sequence[UOp]) -> tuple[UOp, str] | None:
             return node, "a node stands in a program once"
         if node.op in (Ops.END, Ops.ENDIF):
             if not open_blocks or open_blocks[-1] is not node.src[0]:
-                last = open_blocks[-1].render() if open_blocks else "nothing"
+                last = open_blocks[-1].text() if open_blocks else "nothing"
                 return node, f"{node.op.name} closes the block opened last, which is {last}"
         for source in node.src:
             if source.op is Ops.CONST and source not in scopes:

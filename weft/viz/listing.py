@@ -66,10 +66,10 @@ def axes_of(uops: Sequence[UOp]) -> list[list[str]]:
     for node in uops:
         if node.op is Ops.RANGE:
             name = range_name(node.arg.number)
-            found.append([name, node.arg.kind.name, node.src[0].render()[:60]])
+            found.append([name, node.arg.kind.name, node.src[0].text()[:60]])
         elif node.op is Ops.SPECIAL:
             kind = "GLOBAL" if str(node.arg).startswith("g") else "LOCAL"
-            found.append([str(node.arg), kind, node.src[0].render()[:60]])
+            found.append([str(node.arg), kind, node.src[0].text()[:60]])
     return found
 
 

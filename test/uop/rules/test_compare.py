@@ -64,11 +64,11 @@ FORMS = [
 
 
 def plain(node: UOp) -> str:
-    text = str(node.arg) if node.op is Ops.CONST else node.render()
+    text = str(node.arg) if node.op is Ops.CONST else node.text()
     return text.replace(" ", "").replace("(", "").replace(")", "")
 
 
-@pytest.mark.parametrize(("before", "after"), FORMS, ids=[f"{x.render()}=>{y}" for x, y in FORMS])
+@pytest.mark.parametrize(("before", "after"), FORMS, ids=[f"{x.text()}=>{y}" for x, y in FORMS])
 def test_becomes(before: UOp, after: str) -> None:
     assert plain(graph_rewrite(before, symbolic)) == after
 
@@ -103,4 +103,4 @@ def test_every_byte_with_every_edge(dtype: object) -> None:
             after = graph_rewrite(node, symbolic)
             for value in range(low, high + 1):
                 point = {x: value}
-                assert evaluate_uop(node, point) == evaluate_uop(after, point), node.render()
+                assert evaluate_uop(node, point) == evaluate_uop(after, point), node.text()

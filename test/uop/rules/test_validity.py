@@ -38,7 +38,7 @@ def test_where_becomes_the_validity() -> None:
 def test_where_joins_a_validity() -> None:
     before = (2 < r).where(x.index(r, r < 8).load(), number(0))
     valid = simplified(before).src[0].src[2]
-    assert valid.render().replace(" ", "") in ("2<r0&r0<8", "(r0<8)&(2<r0)", "r0<8&2<r0")
+    assert valid.text().replace(" ", "") in ("2<r0&r0<8", "(r0<8)&(2<r0)", "r0<8&2<r0")
 
 
 def test_where_with_a_cast_between() -> None:
@@ -127,7 +127,7 @@ def test_index_under(valid: UOp, idx: UOp, after: str) -> None:
             if valid.substitute({r: _weak(i), k: _weak(j)}).simplify().arg:
                 before = idx.substitute({r: _weak(i), k: _weak(j)}).simplify()
                 assert found.substitute({r: _weak(i), k: _weak(j)}).simplify() is before
-    text = str(found.arg) if found.op is Ops.CONST else found.render()
+    text = str(found.arg) if found.op is Ops.CONST else found.text()
     assert text.replace(" ", "") == after
 
 
@@ -194,6 +194,6 @@ def test_random_indices_under_random_conditions() -> None:
                 continue
             index = found.src[0]
             still = evaluate_uop(index.src[2], values) if len(index.src) > 2 else True
-            assert holds == still, (valid.render(), index.src[2:], values)
+            assert holds == still, (valid.text(), index.src[2:], values)
             if holds:
                 assert evaluate_uop(idx, values) == evaluate_uop(index.src[1], values)

@@ -1,5 +1,8 @@
 """Optimisations of a kernel: the actions, and the heuristic that picks them."""
 
-from weft.codegen.opt.opt import Opt, OptOps
+from weft.codegen.opt.opt import Opt, OptError, OptOps
 
-__all__ = ["Opt", "OptOps"]
+# tinygrad's name of what an action that is refused raises
+KernelOptError = OptError
+
+__all__ = ["KernelOptError", "Opt", "OptError", "OptOps"]

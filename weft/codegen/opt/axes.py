@@ -54,7 +54,7 @@ def size_of(axis: UOp) -> int:
     size = axis.src[0]
     if size.op is not Ops.CONST:
         raise OptError(
-            f"axis {axis.arg.number} has the run-time size {size.render()}; "
+            f"axis {axis.arg.number} has the run-time size {size.text()}; "
             "only an axis of constant size can be optimised"
         )
     return int(size.arg)
