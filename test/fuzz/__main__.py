@@ -1,9 +1,10 @@
-"""`python -m test.fuzz [programs|floats|actions|expressions|jit] --count 1000 --seed 0`
+"""`python -m test.fuzz [programs|floats|actions|expressions|gradients|jit] --count 1000 --seed 0`
 
 Random programs against NumPy (exact ones, or ones of floats within a bound), random actions on
-random kernels against the plain kernel, random index expressions against what they mean, or random
-functions under TinyJit against the same functions without it. What differs is shrunk and printed as
-code, with who is to blame.
+random kernels against the plain kernel, random index expressions against what they mean, gradients
+of random programs that look at their values against PyTorch, or random functions under TinyJit
+against the same functions without it. What differs is shrunk and printed as code, with who is to
+blame.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from test.fuzz import actions, expressions, floats, jit, programs
+from test.fuzz import actions, expressions, floats, gradients, jit, programs
 from test.fuzz.culprit import find_culprit
 from test.fuzz.programs import Program, run_weft, shrink
 from weft import Context
@@ -87,6 +88,13 @@ def fuzz_expressions(args: argparse.Namespace) -> Reports:
         yield expressions.check_seed(seed)
 
 
+def fuzz_gradients(args: argparse.Namespace) -> Reports:
+    """Gradients of random programs that look at their values and write in place."""
+    with Context(NOOPT=int(args.noopt)):
+        for seed in range(args.seed, args.seed + args.count):
+            yield gradients.check_seed(seed, args.length)
+
+
 def fuzz_jit(args: argparse.Namespace) -> Reports:
     """Random functions under TinyJit; those that plain execution refuses are skipped."""
     with Context(NOOPT=int(args.noopt)):
@@ -108,6 +116,7 @@ KINDS: dict[str, tuple[str, Callable[[argparse.Namespace], Reports]]] = {
     "floats": ("programs of floats", fuzz_floats),
     "actions": ("sequences of actions", fuzz_actions),
     "expressions": ("expressions", fuzz_expressions),
+    "gradients": ("programs", fuzz_gradients),
     "jit": ("functions", fuzz_jit),
 }
 
