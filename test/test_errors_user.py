@@ -102,3 +102,16 @@ def test_every_error_is_a_builtin_one_too() -> None:
         A[9]
     with pytest.raises(TypeError):
         A & 1
+
+
+@pytest.mark.parametrize("data", [[[1.0], [2.0, 3.0]], object(), ["a"], {"a": 1}])
+def test_data_that_is_refused_leaves_nothing_behind(data: Any) -> None:
+    count = len(Tensor._live)
+    with pytest.raises(WeftError) as found:
+        Tensor(data)
+    # the traceback holds what was half made, as a debugger or a notebook does
+    assert found.value.__traceback__ is not None
+    assert len(Tensor._live) == count
+    x = Tensor([1.0, 2.0])
+    (x * x).sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [2.0, 4.0]

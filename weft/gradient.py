@@ -58,6 +58,11 @@ def as_event(store: UOp) -> UOp:
     return store.rtag(Identity(next(_numbers)))
 
 
+def as_twin(node: UOp) -> UOp:
+    """The same expression as a node that no other call gives."""
+    return node.rtag(Identity(next(_numbers)))
+
+
 # ------------------------------------------------------------ the sweep
 def compute_gradient(root: UOp, root_gradient: UOp, targets: Collection[UOp]) -> dict[UOp, UOp]:
     """The gradient of each target that the root depends on; targets that are missing have none.

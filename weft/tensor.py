@@ -85,10 +85,10 @@ class Tensor(CompatMixin, metaclass=_TensorType):
         "__weakref__",
         "_cell",
         "_moves",
+        "_requires_grad",
         "_source",
         "_uop",
         "grad",
-        "requires_grad",
     )
     _cell: Cell
     _moves: tuple[Move, ...]
@@ -118,18 +118,15 @@ class Tensor(CompatMixin, metaclass=_TensorType):
         """
         chosen = None if dtype is None else to_dtype(dtype)
         place = None if device is None else Device.canonicalize(device)
-        self.grad: Tensor | None = None
-        self.requires_grad = requires_grad
         self._moves = ()
         self._source: UOp | None = None
-        Tensor._live.add(self)
         if isinstance(data, Tensor):
             other = data if chosen is None else data.cast(chosen)
             other = other if place is None else other.to(place)
             self._cell, self._moves = other._cell, other._moves
-            return
-        data = 0.0 if data is None else data
-        if isinstance(data, (bool, int, float)) and not host.is_numpy(data):
+        elif data is None:
+            self._cell = Cell(host.number(0.0, place, chosen), pure=True)
+        elif isinstance(data, (bool, int, float)) and not host.is_numpy(data):
             self._cell = Cell(host.number(data, place, chosen), pure=True)
             if requires_grad:
                 self.requires_grad_()
@@ -142,6 +139,10 @@ class Tensor(CompatMixin, metaclass=_TensorType):
             self._cell = Cell(stored if place is None else host.pin(stored, place))
         else:
             self._cell = Cell(host.from_host(data, place, chosen))
+        self.grad: Tensor | None = None
+        self.requires_grad = requires_grad
+        # last: data that is refused must leave nothing half-made among the live ones
+        Tensor._live.add(self)
 
     # ------------------------------------------------------------ the graph behind
     @property
@@ -179,7 +180,7 @@ class Tensor(CompatMixin, metaclass=_TensorType):
         tensor._moves = moves
         tensor._source = None
         tensor.grad = None
-        tensor.requires_grad = None
+        tensor._requires_grad = None
         Tensor._live.add(tensor)
         return tensor
 
@@ -508,6 +509,7 @@ class Tensor(CompatMixin, metaclass=_TensorType):
             found = x.shape if isinstance(x, Tensor) else type(x).__name__
             raise ShapeError(f"replace needs a tensor of shape {self.shape}, found {found}")
         self._cell, self._moves, self._source = x._cell, x._moves, None
+        self.requires_grad = self.requires_grad
         return self
 
     def clone(self, device: Devices = None) -> Self:
@@ -591,8 +593,8 @@ class Tensor(CompatMixin, metaclass=_TensorType):
 
         Of those with `requires_grad=True` if there are any (an optimiser sets it on what it
         trains), else of all but those with `requires_grad=False`; pure constants have none. It is
-        added to the `.grad` that is there already. Call it before the value is realized: what is
-        in memory no longer knows what it was computed from.
+        added to the `.grad` that is there already. Whether values were looked at or realized
+        meanwhile makes no difference.
 
         >>> x = Tensor([1.0, 2.0])
         >>> loss = (x * x).sum().backward()
@@ -600,9 +602,9 @@ class Tensor(CompatMixin, metaclass=_TensorType):
         [2.0, 4.0]
         """
         seed = gradients.seed_of("backward", self, gradient)
-        gradients.check_not_computed("backward", self)
+        gradients.check_knows("backward", self)
         graph = gradients.TensorGraph(self.uop)
-        targets = [
+        found = [
             (tensor, nodes)
             for tensor in Tensor._live
             if tensor.requires_grad is not False
@@ -610,10 +612,14 @@ class Tensor(CompatMixin, metaclass=_TensorType):
             and dtypes.is_float(tensor.dtype)
         ]
         # the gradient of data costs as much as that of weights, and nobody reads it
-        asked = [target for target in targets if target[0].requires_grad]
-        targets = asked or targets
-        found = graph.gradients(seed, [nodes for _, nodes in targets])
-        for (tensor, _), node in zip(targets, found, strict=True):
+        asked = [target for target in found if target[0].requires_grad]
+        targets = asked or found
+        slopes = graph.gradients(seed, [nodes for _, nodes in targets])
+        if graph.cuts:
+            maybe = [t for t in Tensor._live if t.requires_grad or t.requires_grad is None]
+            hidden = [t for t in maybe if t.requires_grad] or ([] if asked else maybe)
+            graph.check_cuts("backward", hidden)
+        for (tensor, _), node in zip(targets, slopes, strict=True):
             new = tensor._gradient_tensor(node)
             tensor.grad = new if tensor.grad is None else tensor.grad + new
             tensor.grad.requires_grad = False
@@ -636,8 +642,9 @@ class Tensor(CompatMixin, metaclass=_TensorType):
         graph = gradients.TensorGraph(self.uop)
         nodes = [graph.nodes_of(target) for target in targets]
         if not any(nodes):
-            gradients.check_not_computed("gradient", self)
+            gradients.check_knows("gradient", self)
         found = graph.gradients(seed, nodes)
+        graph.check_cuts("gradient", targets)
         return [x._gradient_tensor(node) for x, node in zip(targets, found, strict=True)]
 
     def _gradient_tensor(self, node: UOp | None) -> Tensor:
@@ -666,6 +673,21 @@ class Tensor(CompatMixin, metaclass=_TensorType):
             self._cell, self._moves, self._source = Cell(with_identity(value)), (), None
         self.requires_grad = requires_grad
         return self
+
+    @property
+    def requires_grad(self) -> bool | None:
+        """Whether `backward` fills `.grad` of this; None: if nothing in the graph has True.
+
+        >>> Tensor([1.0]).requires_grad is None
+        True
+        """
+        return self._requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool | None) -> None:
+        self._requires_grad = value
+        if value:
+            self._cell.is_asked = True
 
     @property
     def is_param(self) -> bool:

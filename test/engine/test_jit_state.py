@@ -472,3 +472,53 @@ def test_state_that_is_pending_with_other_values_of_a_variable() -> None:
         state.second = data[: length.bind(i + 1)].sum()
         total = i * (i + 1) / 2 + (i + 1) * (i + 2) / 2
         assert jitted(Tensor([1.0]).realize()).tolist() == [1 + total]
+
+
+def test_a_list_that_is_filled_and_put_away_is_replayed() -> None:
+    class Notes:
+        def __init__(self) -> None:
+            self.found: list[Tensor] = []
+
+    notes = Notes()
+
+    @TinyJit
+    def step(x: Tensor) -> Tensor:
+        notes.found.append(x + 1)
+        total = notes.found[0] * 2
+        notes.found = []
+        return total
+
+    assert [step(Tensor([i]).realize()).item() for i in range(5)] == [2, 4, 6, 8, 10]
+    assert step._waiting == 0 and notes.found == []
+
+
+def test_a_function_that_is_never_replayed_says_why() -> None:
+    class Holder:
+        scale = Tensor([2.0])
+
+    holder = Holder()
+    x = Tensor([1.0]).realize()
+
+    @TinyJit
+    def by_numbers(x: Tensor, a: float, b: float) -> Tensor:
+        return x * a + b
+
+    @TinyJit
+    def by_state(x: Tensor) -> Tensor:
+        return x * holder.scale.sum()
+
+    def told(call: Any) -> list[str]:
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            for i in range(30):
+                call(i)
+        return [str(warning.message) for warning in found]
+
+    def with_state(i: int) -> None:
+        holder.scale = Tensor([2.0] * (i + 1)).realize()
+        by_state(x)
+
+    (numbers,) = told(lambda i: by_numbers(x, i * 0.5, i * 0.25))
+    assert "several numbers differ from call to call" in numbers
+    (state,) = told(with_state)
+    assert "runs without being jitted" in state or "holder.scale" in state

@@ -1,8 +1,8 @@
-"""`python -m test.fuzz [programs|floats|halves|actions|expressions|jit] --count 1000 --seed 0`
+"""`python -m test.fuzz [programs|floats|halves|actions|expressions|gradients|jit] --count 1000`
 
 Random programs against NumPy (exact ones, ones of floats within a bound, ones of half types to the
-bit), random actions on
-random kernels against the plain kernel, random index expressions against what they mean, or random
+bit), random actions on random kernels against the plain kernel, random index expressions against
+what they mean, gradients of random programs that look at their values against PyTorch, or random
 functions under TinyJit against the same functions without it. What differs is shrunk and printed as
 code, with who is to blame.
 """
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from test.fuzz import actions, expressions, floats, halves, jit, programs
+from test.fuzz import actions, expressions, floats, gradients, halves, jit, programs
 from test.fuzz.culprit import find_culprit
 from test.fuzz.programs import Program, run_weft, shrink
 from weft import Context
@@ -97,6 +97,13 @@ def fuzz_expressions(args: argparse.Namespace) -> Reports:
         yield expressions.check_seed(seed)
 
 
+def fuzz_gradients(args: argparse.Namespace) -> Reports:
+    """Gradients of random programs that look at their values and write in place."""
+    with Context(NOOPT=int(args.noopt)):
+        for seed in range(args.seed, args.seed + args.count):
+            yield gradients.check_seed(seed, args.length)
+
+
 def fuzz_jit(args: argparse.Namespace) -> Reports:
     """Random functions under TinyJit; those that plain execution refuses are skipped."""
     with Context(NOOPT=int(args.noopt)):
@@ -119,6 +126,7 @@ KINDS: dict[str, tuple[str, Callable[[argparse.Namespace], Reports]]] = {
     "halves": ("programs of half types", fuzz_halves),
     "actions": ("sequences of actions", fuzz_actions),
     "expressions": ("expressions", fuzz_expressions),
+    "gradients": ("programs", fuzz_gradients),
     "jit": ("functions", fuzz_jit),
 }
 

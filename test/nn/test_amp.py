@@ -162,3 +162,28 @@ def test_mistakes_are_explained() -> None:
         amp.GradScaler().update()
     with pytest.raises(ArgumentError, match="backward"):
         amp.GradScaler().unscale_(optim.SGD([Tensor([1.0])]))
+
+
+def test_a_jitted_step_with_a_scaler_is_replayed() -> None:
+    def losses(decorate: Any) -> list[float]:
+        layer = nn.Linear(4, 2)
+        layer.weight.assign(Tensor.arange(8).reshape(2, 4) * 0.1)
+        layer.bias.assign(Tensor.zeros(2))
+        optimizer, scaler = optim.SGD([layer.weight, layer.bias], lr=0.1), amp.GradScaler()
+
+        def step(x: Tensor) -> Tensor:
+            optimizer.zero_grad()
+            loss = layer(x).square().mean()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            return loss
+
+        jitted = decorate(step)
+        with Tensor.train():
+            found = [jitted(Tensor([[float(i), 1.0, 2.0, 3.0]])).item() for i in range(6)]
+        if isinstance(jitted, TinyJit):
+            assert jitted._waiting == 0
+        return found
+
+    np.testing.assert_allclose(losses(TinyJit), losses(lambda function: function), rtol=1e-5)

@@ -48,17 +48,17 @@ class Cell:
     `pure` marks a pure constant (a bare number and what is computed from those alone), which stays
     out of memory even when it is realized. `inline` marks an expression that is best computed
     wherever it is read, such as weights out of the few bits they are kept in: a jitted function
-    does not store it either.
+    does not store it either. `is_asked` says that somebody wants the gradient of it.
     """
 
-    __slots__ = ("__weakref__", "_value", "born", "inline", "pure", "version")
+    __slots__ = ("__weakref__", "_value", "born", "inline", "is_asked", "pure", "version")
     live: ClassVar[LiveSet[Cell]] = LiveSet()
 
     def __init__(self, value: UOp, pure: bool = False) -> None:
         self.version = 0
         self.born = now()  # when the value was written down
         self.pure = pure
-        self.inline = False
+        self.inline = self.is_asked = False
         self.value = value
         _write_down(value)
         Cell.live.add(self)
@@ -69,7 +69,7 @@ class Cell:
         cell = object.__new__(cls)
         cell.version = 0
         cell.born = next(_clock)
-        cell.pure = cell.inline = False
+        cell.pure = cell.inline = cell.is_asked = False
         cell._value = value
         storage.held.cells = [weakref.ref(cell)]
         Cell.live.add(cell)

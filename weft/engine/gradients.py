@@ -14,6 +14,7 @@ from typing import Any
 
 from weft.dtype import dtypes
 from weft.engine import known
+from weft.engine.history import Past, Unfolded, executed, past_of
 from weft.engine.operands import apply_moves, cast_value
 from weft.errors import ArgumentError, DTypeError, ShapeError
 from weft.gradient import Identity, compute_gradient, gradient_rules, is_differentiable
@@ -23,47 +24,72 @@ from weft.uop.opset import Ops
 
 
 class TensorGraph:
-    """The differentiable graph below a tensor: finds tensors in it."""
+    """The differentiable graph below a tensor, also behind what is in memory: finds tensors in
+    it."""
 
     def __init__(self, root: UOp) -> None:
-        self.root = root
-        self.nodes = root.toposort(gate=is_differentiable)
+        self._unfolded = Unfolded(root)
+        self._now = self._unfolded.now
         # storage -> nodes that were realized into it since the graph was built
-        self.homes: dict[UOp, list[UOp]] = {}
-        for node in self.nodes:
+        self._homes: dict[UOp, list[UOp]] = {}
+        for node in self._now:
             storage = known.storage_behind(node)
             if storage is not None:
-                self.homes.setdefault(storage, []).append(node)
+                self._homes.setdefault(storage, []).append(node)
+        # what could not be differentiated although a gradient came there
+        self.cuts: list[Past] = []
 
     def nodes_of(self, tensor: Any) -> list[UOp]:
         """The nodes that are this tensor, as it is now or was before it was realized."""
-        if tensor._cell.pure:
+        cell = tensor._cell
+        if cell.pure:
             return []
-        before = self.homes.get(tensor._cell.value, ())
+        before = list(self._homes.get(cell.value, ()))
+        state = executed(cell.value)
+        if state is not None:
+            before.append(state)
+        storage = cell.storage
+        past = None if storage is None or not cell.is_realized else past_of(storage)
+        if past is not None and past.expression in self._now:
+            before.append(past.expression)
         found = [tensor.uop, *[apply_moves(value, tensor._moves) for value in before]]
-        return [node for node in dict.fromkeys(found) if node in self.nodes]
+        return list(dict.fromkeys([self._now[node] for node in found if node in self._now]))
 
     def gradients(self, seed: UOp, targets: Iterable[list[UOp]]) -> list[UOp | None]:
         """The gradient of each target, given by its nodes; None for what gets nothing."""
         wanted = list(targets)
-        found = compute_gradient(self.root, seed, {node for nodes in wanted for node in nodes})
+        unfolded = self._unfolded
+        nodes = {node for nodes in wanted for node in nodes}
+        nodes.update([storage for storage, _ in unfolded.cuts])
+        found = compute_gradient(unfolded.root, seed, nodes)
+        self.cuts = [past for storage, past in unfolded.cuts if storage in found]
         totals: list[UOp | None] = []
-        for nodes in wanted:
+        for parts in wanted:
             total: UOp | None = None
-            for node in nodes:
+            for node in parts:
                 part = found.get(node)
                 if part is not None:
                     total = part if total is None else total.alu(Ops.ADD, part)
             totals.append(total)
-        return totals
+        folded = iter(unfolded.folded([total for total in totals if total is not None]))
+        return [None if total is None else next(folded) for total in totals]
+
+    def check_cuts(self, what: str, tensors: Iterable[Any]) -> None:
+        """An error if one of the tensors may be behind something that cannot be differentiated."""
+        for past in self.cuts:
+            if any(tensor._cell in past.targets for tensor in tensors):
+                raise ArgumentError(
+                    f"{what}() through a Tensor that is in memory and can no longer be "
+                    f"differentiated: {past.reason}"
+                )
 
 
-def check_not_computed(what: str, tensor: Any) -> None:
+def check_knows(what: str, tensor: Any) -> None:
     """A root must still know what it is computed from."""
-    if tensor._cell.is_realized:
+    if tensor._cell.is_realized and past_of(tensor._cell.storage) is None:
         raise ArgumentError(
-            f"{what}() of a Tensor that is already computed, so that it no longer knows what from; "
-            f"call {what}() first, and realize(), item() or numpy() after it"
+            f"{what}() of a Tensor that is in memory and was computed from nothing that can be "
+            f"differentiated: no float Tensor that it depends on is left"
         )
 
 
@@ -111,11 +137,22 @@ def is_own_constant(value: UOp) -> bool:
     return isinstance(value.tag, Identity)
 
 
+def is_leaf(state: UOp) -> bool:
+    """Whether a storage, with the writes that it waits for, was computed from nothing."""
+    while state.op in (Ops.RESHAPE, Ops.SHRINK, Ops.AFTER):
+        writes = state.src[1:] if state.op is Ops.AFTER else ()
+        if any([write.op is Ops.STORE and is_differentiable(write.src[1]) for write in writes]):
+            return False
+        state = state.src[0]
+    return state.op is Ops.BUFFER and past_of(state) is None
+
+
 def detached(node: UOp) -> UOp:
-    """A value through which no gradient passes; a storage has nothing behind it anyway."""
+    """A value through which no gradient passes; a leaf has nothing behind it anyway."""
     base = node
     while base.op in (Ops.RESHAPE, Ops.AFTER):
         base = base.src[0]
-    if base.op not in gradient_rules or not dtypes.is_float(node.dtype):
+    has_rule = base.op in gradient_rules or (base.op is Ops.BUFFER and not is_leaf(base))
+    if not has_rule or not dtypes.is_float(node.dtype):
         return node
     return UOp(Ops.DETACH, node.dtype, (node,))

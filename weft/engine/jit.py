@@ -61,6 +61,8 @@ MANY_GRAPHS = 8
 PATIENCE = 4
 # kinds of values that names lead to and that are told apart
 MOST_STRUCTURES = 1024
+# calls in a row that were not replayed from which on there is a warning
+MANY_RUNS = 12
 # calls that differ in one number until that number becomes a parameter of the kernels
 MANY_NUMBERS = 8
 
@@ -169,6 +171,7 @@ class TinyJit:
         "_use_windows",
         "_values",
         "_version",
+        "_waiting",
         "_warned",
         "captured",
         "function",
@@ -198,6 +201,7 @@ class TinyJit:
             self._again: Again | None = None
             self._chains: list[Chain] | None = None
             self._version = 0
+            self._waiting = 0  # calls since the last replay
             self._use_windows = True
             self._knobs_key: tuple[Any, ...] = ()
             # by the shape of a call: numbers that were seen, that are parameters, that cannot be
@@ -296,8 +300,36 @@ class TinyJit:
                     result = entry.graph.replay(call.arguments, call.roots, call.given)
                     self._remember(entry.graph, knobs, args, call)
                 if result is not MISS:
+                    self._waiting = 0
                     return result
-            return self._run(args, kwargs, call)
+            result = self._run(args, kwargs, call)
+            self._waiting += 1
+            if self._waiting >= MANY_RUNS:
+                self._say_why(entry, call)
+            return result
+
+    def _say_why(self, entry: _Entry | None, call: _Call) -> None:
+        """Many calls in a row ran as they are: what keeps them from being replayed."""
+        if entry is not None and entry.graph is not None and entry.graph.missed:
+            reason = entry.graph.missed
+        elif len({shape[1:] for shape, _ in self._entries}) > 1:
+            reason = (
+                "it is called in another way every time (shapes, dtypes, views, objects, knobs)"
+            )
+        elif len({shape for shape, _ in self._entries}) > 1:
+            reason = "the names that it reads are others in every call"
+        elif entry is None and len(self._entries) > 1:
+            now = ", ".join([repr(value) for value in call.raw])
+            reason = (
+                f"several numbers differ from call to call (now {now}), of which only one at a "
+                "time becomes a parameter of its kernels; give it Tensors"
+            )
+        else:
+            reason = "no two calls in a row did the same"
+        self._warn(
+            "waiting",
+            f"{self!r} was called {self._waiting} times in a row without being replayed: {reason}",
+        )
 
     def _remember(
         self, graph: CapturedGraph, knobs: _Knobs, args: tuple[Any, ...], call: _Call

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.dtype import DType, dtypes, strong_dtype
+from weft.engine import history
 from weft.engine import realize as engine
 from weft.engine.cell import Cell
 from weft.engine.jit_arguments import Arguments
@@ -70,6 +71,7 @@ class Snapshot:
             tensor.grad, tensor.requires_grad = grad, requires_grad
         for cell, value, version, pure in self.cells:
             cell.value, cell.version, cell.pure = value, version, pure
+        history.overwrite(self.bytes)
         for storage, contents in self.bytes.items():
             buffer_of(storage).copyin(contents)
             forget(storage)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.device import Buffer
+from weft.engine import history
 from weft.engine import realize as engine
 from weft.engine.cell import Cell, now
 from weft.engine.jit_arguments import Arguments
@@ -49,6 +50,7 @@ class CapturedGraph:
         self.launches = Launches(run, escaping, prune)
         self._numbers_now: list[int] = []
         self._checked: Any = None
+        self.missed = ""  # why the last replay could not be
         self._watched: Any = None
         self._settle_state()
         self.is_plain = self._depends_on_arguments_only()
@@ -156,16 +158,31 @@ class CapturedGraph:
                 found.append(value)
                 if identity is not None:
                     if id(value) != identity:
+                        self.missed = f"{self._place(label)} is another object in every call"
                         return None
                 elif kind is Tensor:
                     if not isinstance(value, Tensor) or (value.grad is not None) != length:
+                        self.missed = (
+                            f"{self._place(label)} is not the Tensor, or has not the .grad, that a "
+                            "call leaves there"
+                        )
                         return None
                     tensors[label] = value
                 elif type(value) is not kind or (length is not None and len(value) != length):
+                    self.missed = (
+                        f"{self._place(label)} is not the {kind.__name__} of the length that a "
+                        "call leaves there"
+                    )
                     return None
         except (LookupError, AttributeError):
+            self.missed = f"{self._place(label)} is gone when it is called again"
             return None
         return found, tensors
+
+    def _place(self, label: Label) -> str:
+        """A place in the state, as a user names it."""
+        chain, *path = label.path
+        return "".join([str(self.chains[chain]), *[f".{key}" for key in path]])
 
     def _check_state(self, tensors: dict[Label, Tensor]) -> dict[Label, UOp] | None:
         """The storage of each state tensor, computed if need be; None if one is of another kind."""
@@ -190,8 +207,10 @@ class CapturedGraph:
             if label not in self.run.groups:
                 # not in memory when it was captured: it must be the very same constant
                 if cell.pure is not expected[0] or cell.value is not expected[1]:
+                    self.missed = f"{self._place(label)} is another constant in every call"
                     return None
                 continue
+            self.missed = f"{self._place(label)} has another shape, dtype or memory in every call"
             if cell.pure or not cell.is_realized:
                 return None
             try:
@@ -210,6 +229,7 @@ class CapturedGraph:
             return None
         objects, tensors = state
         if self._ties and not self._are_tied(call, roots, objects):
+            self.missed = "what was one object under two names is not one in the next call"
             return None
         checked = self._checked
         if checked is not None and not self._outside_pending():
@@ -265,15 +285,18 @@ class CapturedGraph:
             return _instance(self.run.result, fresh, self._fresh_words, {})
         for name, value in call.variables.items():
             if value != self.run.variables.get(name) and name not in self.varied:
+                self.missed = f"the value of the variable {name} is also used as a number"
                 return MISS
         for condition, sources in self._conditions:
             bound = {name: self._value(source, call, []) for name, source in sources.items()}
             if not condition.holds(bound):
                 # running the function says what is wrong
+                self.missed = "the values of its variables are none that it was captured for"
                 return MISS
         if self.run.numbers:
             values = evaluate(self.run.numbers, given or {})
             if values is None:
+                self.missed = "what it computes with the numbers it is given is not a number"
                 return MISS
             self._numbers_now = values
         state = self._state(call, roots)
@@ -289,13 +312,16 @@ class CapturedGraph:
             if storage is not None:
                 storages[label] = storage
         if self._tree and not self._groups_agree(storages):
+            self.missed = "tensors that share their memory in one call do not in the next"
             return MISS
         if not self._are_apart(call, known, storages):
+            self.missed = "an argument is also something that it reaches by another name"
             return MISS
         written = [storages[label] for label in self._written_labels]
         written += self._written_outside
         if any(Cell.is_shared(node) for node in written):
             # since it was captured somebody else got the same memory: writing moves away from it
+            self.missed = "memory that it writes to is another Tensor's as well"
             return MISS
         if written:
             self._compute_readers(written)
@@ -340,6 +366,7 @@ class CapturedGraph:
 
         with_once = bool(self.launches.once) and self._has_changed(storages)
         fresh = self.launches.launch(self._buffers(call, storages), value_of, with_once)
+        history.overwrite(written)
         forget_readers(set(written))
         for node in written:
             forget(node)

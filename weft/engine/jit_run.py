@@ -21,7 +21,7 @@ from typing import Any
 
 from weft.device import Device
 from weft.dtype import dtypes
-from weft.engine import host, record
+from weft.engine import history, host, record
 from weft.engine import realize as engine
 from weft.engine.cell import Cell
 from weft.engine.jit_arguments import Arguments
@@ -30,6 +30,7 @@ from weft.engine.jit_notes import Constant, Execution, Role, Run, expectation_of
 from weft.engine.jit_numbers import PREFIX, Number, NumberBook, UsedAsMore
 from weft.engine.jit_objects import (
     Walk,
+    child_of,
     children_of,
     holds_tensor,
     is_fixed,
@@ -98,6 +99,7 @@ class Recording:
         self.is_strict = is_strict
         self.run = Run(dict(arguments.variables))
         self.random_slots: list[Any] = []
+        self.pasts: list[history.Past] = []
         self.draws: list[tuple[int, tuple[int, int, int]]] = []
         self.walk = Walk(state_roots(chains))
         self._realize_state()
@@ -466,9 +468,23 @@ class Recording:
         for length in range(1, len(path) + 1):
             part = path[:length]
             if part not in self.run.tree:
-                expected = self.run.tree[part] = expectation_of(self._objects[part])
+                expected = self.run.tree[part] = expectation_of(self._left_at(part))
                 if expected[0] == "object":
                     self.run.kept.append(self._objects[part])
+
+    def _left_at(self, path: tuple[Any, ...]) -> Any:
+        """What the next call finds in a place, if that is told by what it is like: a function may
+        fill a list and put an empty one there. Of other objects, the one that was used."""
+        value = self._objects[path]
+        if expectation_of(value)[0] == "object":
+            return value
+        try:
+            found = self.chains[path[0]].find()[2]
+            for key in path[1:]:
+                found = child_of(found, key)
+        except (LookupError, AttributeError):
+            return value
+        return value if expectation_of(found)[0] == "object" else found
 
     def _note_ties(self) -> None:
         """Several ways to one thing: each has to lead there again.
@@ -533,7 +549,14 @@ class Recording:
             pass
 
     def restore(self) -> None:
-        """Known tensors get their own memory back, with what was written to it."""
+        """Known tensors get their own memory back, with what was written to it.
+
+        What a jitted function gives is a leaf from the first call on, as it is when it is replayed.
+        """
+        for past in self.pasts:
+            past.end()
+        written = [s.original.storage for s in self.stand_ins.values() if s.cell.version]
+        history.overwrite([storage for storage in written if storage is not None])
         for stand_in in self.stand_ins.values():
             original, cell = stand_in.original, stand_in.cell
             if cell.version:

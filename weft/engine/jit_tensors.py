@@ -209,6 +209,7 @@ class StandIn:
             if window.shape != value.shape:
                 value = value._mop(Ops.RESHAPE, window.shape)
         self.cell = Cell(value)
+        self.cell.is_asked = original.is_asked
         if Cell.is_shared(storage):
             held_with(self.node).is_shared = True
 

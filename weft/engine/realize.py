@@ -20,7 +20,7 @@ from typing import Any
 
 from weft.device import Buffer, Device
 from weft.dtype import dtypes
-from weft.engine import record
+from weft.engine import history, record
 from weft.engine.cell import Cell
 from weft.engine.check import Checks, active_checks, with_index_checks
 from weft.engine.host import is_same_storage, is_storage, is_stored_view
@@ -40,7 +40,7 @@ from weft.engine.schedule import (
     prepare_schedule,
     row_room,
 )
-from weft.engine.storage import buffer_of
+from weft.engine.storage import buffer_of, shaped
 from weft.errors import ArgumentError, OutOfMemory
 from weft.helpers import GlobalCounters, disable_gc
 from weft.knobs import DEBUG
@@ -94,13 +94,22 @@ def realize_cells(cells: Iterable[Cell], live: Iterable[Cell] = ()) -> None:
                 if not prepared.overwritten:
                     # what is wrong stays pending; what was written in place cannot
                     checks.report()
+            lost = history.overwrite([request.inputs[i] for i in prepared.overwritten])
             _forget_overwritten(prepared, request)
-            _remember_states(sink, {request.writes[i] for i in prepared.executed}, twins)
+            states = _remember_states(sink, {request.writes[i] for i in prepared.executed}, twins)
+            overwritten = {request.inputs[number] for number in prepared.overwritten}
+            apart = _gradients_apart(wanted, values, results, overwritten)
             for cell, value, node, result in zip(wanted, values, sink.src, results, strict=True):
-                _settle(cell, value, node, result)
-            forget_readers({request.inputs[number] for number in prepared.overwritten})
+                if cell not in apart:
+                    _settle(cell, value, node, result)
+            history.note(
+                [*states, *[(c.value, v) for c, v in zip(wanted, values, strict=True)]], lost
+            )
+            forget_readers(overwritten)
         if checks is not None:
             checks.report()
+        if apart:
+            realize_cells(apart, live)
 
 
 def realize_apart(cells: Iterable[Cell], live: Iterable[Cell] = ()) -> None:
@@ -172,16 +181,27 @@ def _settle(cell: Cell, value: UOp, node: UOp, result: UOp | None) -> None:
         cell.value = stored
 
 
-def shaped(storage: UOp, shape: tuple[Any, ...]) -> UOp:
-    """A whole storage in a shape; of a symbolic one, the part that it takes."""
-    if len(shape) == 1 and shape[0] == storage.arg.size:
-        return storage
-    if all([type(s) is int for s in shape]):
-        return UOp(Ops.RESHAPE, storage.dtype, (storage,), shape)
-    size: Any = 1
-    for part in shape:
-        size = size * part
-    return storage._mop(Ops.SHRINK, ((0, size),))._mop(Ops.RESHAPE, shape)
+def _gradients_apart(
+    wanted: list[Cell], values: list[UOp], results: list[UOp | None], overwritten: set[UOp]
+) -> list[Cell]:
+    """Cells that would get the memory of another, with the same numbers but other gradients: they
+    are computed for themselves.
+
+    x * x and x.detach() * x    one kernel, and one memory
+    """
+    if len(set(results)) == len(results):
+        return []
+    first: dict[UOp, UOp] = {}
+    apart = []
+    for cell, value, result in zip(wanted, values, results, strict=True):
+        if result is None or first.setdefault(result, value) is value:
+            continue
+        if dtypes.is_float(value.dtype) and value.op is not Ops.AFTER:
+            order = UOp.sink(value, first[result]).toposort()
+            has_rule = any([node.op in (Ops.DETACH, Ops.FUNCTION) for node in order])
+            if has_rule and overwritten.isdisjoint(value.toposort()):
+                apart.append(cell)
+    return apart
 
 
 def _states_before(values: list[UOp], sink: UOp) -> dict[UOp, list[UOp]]:
@@ -205,17 +225,25 @@ def _states_before(values: list[UOp], sink: UOp) -> dict[UOp, list[UOp]]:
     return found
 
 
-def _remember_states(sink: UOp, executed: set[UOp], twins: dict[UOp, list[UOp]]) -> None:
-    """These writes have happened: the last state of each storage is the storage itself."""
+def _remember_states(
+    sink: UOp, executed: set[UOp], twins: dict[UOp, list[UOp]]
+) -> list[tuple[UOp, UOp]]:
+    """These writes have happened: the last state of each storage is the storage itself. Each of
+    them, and the state."""
+    found: list[tuple[UOp, UOp]] = []
     if not executed:
-        return
+        return found
     order = sink.toposort()
     passed = {written_state(u) for u in order if u in executed}
     for node in order:
         if node.op is Ops.AFTER and node not in passed and executed.issuperset(node.src[1:]):
             storage = storage_of(node)
-            for state in (node, *twins.get(node, ())):
+            states = (node, *twins.get(node, ()))
+            for state in states:
                 remember(state, shaped(storage, node.shape), storage, is_state=True)
+            # as it was written down: with what is pending inside
+            found.append((storage, states[-1]))
+    return found
 
 
 def _forget_overwritten(prepared: Prepared, request: Request) -> None:

@@ -20,6 +20,7 @@ class Recorder(Protocol):
     """Who is told."""
 
     random_slots: list[Any]  # names of pending draws, see RandomState
+    pasts: list[Any]  # of what was realized meanwhile, see history.py
 
     def before_realize(self, sink: UOp) -> None:
         """SINK(values) will be scheduled and run next."""

@@ -66,6 +66,7 @@ class Spares:
                 held = node.held
                 held.cells, held.expressions = [], []
                 held.is_shared = held.is_part = False
+                held.past = None
                 return node, buffer
         buffer = Buffer(self._device, self._size, self._dtype).allocate()
         node = node_of(buffer)

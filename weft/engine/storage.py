@@ -21,7 +21,7 @@ from weft.uop.opset import Ops
 class Held:
     """What is kept with a BUFFER: its memory, its cells, and the expressions found in it."""
 
-    __slots__ = ("buffer", "cells", "expressions", "is_part", "is_shared")
+    __slots__ = ("buffer", "cells", "expressions", "is_lost", "is_part", "is_shared", "past")
 
     def __init__(self) -> None:
         self.buffer: Buffer | None = None
@@ -29,6 +29,8 @@ class Held:
         self.expressions: list[weakref.ref[UOp]] = []
         self.is_shared = False  # it stands for the memory of several cells
         self.is_part = False  # it stands for a part of the memory of another BUFFER
+        self.is_lost = False  # it stands for what memory held before it was overwritten
+        self.past: Any = None  # what its contents were computed from, see history.py
 
 
 def held_with(node: UOp) -> Held:
@@ -63,6 +65,18 @@ def node_of(buffer: Buffer) -> UOp:
     node = UOp.new_buffer(buffer.device, buffer.size, buffer.dtype)
     held_with(node).buffer = buffer
     return node
+
+
+def shaped(storage: UOp, shape: tuple[Any, ...]) -> UOp:
+    """A whole storage in a shape; of a symbolic one, the part that it takes."""
+    if len(shape) == 1 and shape[0] == storage.arg.size:
+        return storage
+    if all([type(s) is int for s in shape]):
+        return UOp(Ops.RESHAPE, storage.dtype, (storage,), shape)
+    size: Any = 1
+    for part in shape:
+        size = size * part
+    return storage._mop(Ops.SHRINK, ((0, size),))._mop(Ops.RESHAPE, shape)
 
 
 def store_bytes(data: bytes | bytearray | memoryview, dtype: DType, device: str | None) -> UOp:

@@ -16,6 +16,7 @@ from weft.device import Device
 from weft.dtype import can_lossless_cast, dtypes, least_upper_dtype, strong_dtype
 from weft.engine import host
 from weft.engine.cell import Cell
+from weft.engine.gradients import detached, is_leaf
 from weft.engine.operands import apply_moves, cast_value, user_line
 from weft.engine.realize import realize_readers
 from weft.errors import ArgumentError, DeviceError, DTypeError, ShapeError
@@ -53,7 +54,10 @@ class StorageMixin(ValuesMixin):
         self._refuse_shared_elements()
         state = cell.value if cell.own_storage is not None else self._allocated(source)
         place = apply_moves(state, self._moves, writing=True)
-        cell.overwrite(state.after(as_event(place.store(source.uop))))
+        # what is trained is a leaf: its new values are not differentiated to those before
+        is_trained = (cell.is_asked or self.grad is not None) and is_leaf(state)
+        new_value = detached(source.uop) if is_trained else source.uop
+        cell.overwrite(state.after(as_event(place.store(new_value))))
         if cell.value.origin is None:
             cell.value.origin = user_line()
         return self

@@ -34,6 +34,7 @@ class ValuesMixin(DigestMixin):
     __slots__ = ()
     _cell: Cell
     _moves: tuple[Move, ...]
+    grad: Any
 
     @property
     def _covers_storage(self) -> bool:

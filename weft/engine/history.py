@@ -1,0 +1,477 @@
+"""What values in memory were computed from, for as long as somebody may differentiate them.
+
+In: cells that were just put into memory, storages that were just overwritten. Out: for `backward`,
+graphs in which a storage is the expression it was computed from, and the way back.
+Sits beside `known`: that finds the memory of an expression, this the expression of a memory.
+Invariant: a Past says what its storage holds now. It ends with the last live tensor that it was
+computed from, and once memory that it reads is overwritten it is cut: to differentiate it is an
+error then, never a wrong number.
+
+Why and what else was thought of: docs/decisions/0019.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from weft.dtype import dtypes
+from weft.engine import record
+from weft.engine.cell import Cell, Known
+from weft.engine.host import is_storage
+from weft.engine.live import LiveSet
+from weft.engine.storage import held_with, shaped
+from weft.errors import ArgumentError
+from weft.gradient import as_twin, gradient_rules, is_differentiable
+from weft.knobs import TRAINING
+from weft.uop.node import UOp
+from weft.uop.opset import Ops
+
+# Realized values, each computed from the one before: so many are remembered of what nobody asked
+# the gradient of (requires_grad=True), and so many outside of training of what somebody did. A
+# loop that carries a state (generation, sampling) would otherwise keep all of its steps.
+MOST_LEVELS = 64
+MOST_LEVELS_ASKED = 1024
+# bytes of values in between that such a chain keeps in memory
+MOST_BYTES = 256 << 20
+
+_pasts: LiveSet[Past] = LiveSet()
+
+
+class Past:
+    """What one storage was computed from.
+
+    `expression` is None once it is cut; `reason` then says why, and `targets` are the cells that
+    were found behind it before.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_alive",
+        "_before",
+        "_callbacks",
+        "_dependents",
+        "_storage",
+        "expression",
+        "is_asked",
+        "levels",
+        "nbytes",
+        "reads",
+        "reason",
+        "targets",
+    )
+
+    def __init__(self, storage: UOp, expression: UOp | None, behind: Behind) -> None:
+        self._storage = weakref.ref(storage)
+        self.expression = expression
+        self.reason = ""
+        self.reads: frozenset[UOp] | None = None
+        self.is_asked = behind.is_asked
+        self.levels = behind.levels
+        self.nbytes = behind.nbytes
+        self.targets: weakref.WeakSet[Cell] = weakref.WeakSet(behind.cells)
+        self._dependents: list[weakref.ref[Past]] = []
+        self._callbacks: list[Any] = []
+        self._before = behind.pasts
+        self._alive = len(behind.cells) + len(behind.pasts)
+        mine = weakref.ref(self)
+
+        def lose(_: Any) -> None:
+            past = mine()
+            if past is not None:
+                past._lose()
+
+        self._callbacks = [weakref.ref(cell, lose) for cell in behind.cells]
+        for past in behind.pasts:
+            past._dependents.append(mine)
+        held_with(storage).past = self
+        _pasts.add(self)
+
+    def _lose(self) -> None:
+        """Something that this was computed from has ended. With the last it ends, and so may what
+        was computed from it."""
+        pending = [self]
+        while pending:
+            past = pending.pop()
+            past._alive -= 1
+            if past._alive <= 0 and past.expression is not None:
+                pending += past.end()
+
+    def end(self) -> list[Past]:
+        """From now on the storage is a leaf; those that were computed from it."""
+        storage = self._storage()
+        if storage is not None and storage.held is not None and storage.held.past is self:
+            storage.held.past = None
+        self.expression = None
+        self._callbacks, self._before = [], []
+        found = [reference() for reference in self._dependents]
+        self._dependents = []
+        return [past for past in found if past is not None]
+
+    def cut(self, reason: str) -> None:
+        """The expression is given up; what may have been behind it is remembered."""
+        if self.expression is None:
+            return
+        self.targets = weakref.WeakSet(_targets_behind(self))
+        self.reason = reason
+        self.levels = self.nbytes = 0
+        self.expression = None
+        self.reads = None
+        self._callbacks, self._before = [], []
+
+    def look_again(self) -> bool:
+        """Whether the gradient of something before it is asked for: of what was, it may have
+        ended. What is further back than one step is taken to be as it was."""
+        is_asked = any([cell.is_asked for cell in self.targets])
+        self.is_asked = is_asked or any([past.is_asked for past in self._before])
+        return self.is_asked
+
+    def is_asked_now(self, known: dict[Past, bool]) -> bool:
+        """The same, looking all the way back."""
+        stack = [self]
+        while stack:
+            past = stack[-1]
+            if any([cell.is_asked for cell in past.targets]):
+                known[past] = True
+            elif past not in known:
+                missing = [before for before in past._before if before not in known]
+                if missing:
+                    stack += missing
+                    continue
+                known[past] = any([known[before] for before in past._before])
+            stack.pop()
+        return known[self]
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether it can no longer be differentiated, though somebody might."""
+        return self.expression is None and bool(self.targets)
+
+
+class Behind(NamedTuple):
+    """What an expression is computed from that may be differentiated."""
+
+    cells: list[Cell]
+    pasts: list[Past]
+    is_asked: bool
+    levels: int
+    nbytes: int
+
+
+def past_of(storage: UOp) -> Past | None:
+    """The past of a BUFFER."""
+    held = storage.held
+    return None if held is None else held.past
+
+
+def _targets_behind(past: Past) -> list[Cell]:
+    """The live cells that a past leads to, through all that were realized on the way."""
+    found: dict[Cell, None] = {}
+    seen: set[int] = set()
+    pending = [past]
+    while pending:
+        one = pending.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        found.update(dict.fromkeys(one.targets))
+        pending += one._before
+    return list(found)
+
+
+# ------------------------------------------------------------ what is realized
+def _differentiable(root: UOp) -> dict[UOp, None]:
+    return root.toposort(gate=is_differentiable)
+
+
+def executed(node: UOp) -> UOp | None:
+    """The storage of a state whose writes have happened, though a cell may not know it yet."""
+    held = node.held
+    return held.storage if type(held) is Known and held.is_state else None
+
+
+def _in_memory(value: UOp) -> UOp:
+    state = executed(value)
+    return value if state is None else state
+
+
+def note(stored: Iterable[tuple[UOp, UOp]], lost: Lost) -> None:
+    """What was just put into memory: where it is, and the expressions that it was; `lost` is what
+    was overwritten meanwhile."""
+    noted: dict[UOp, UOp] = {}
+    for place, value in stored:
+        storage = place
+        while storage.op in (Ops.RESHAPE, Ops.SHRINK):
+            storage = storage.src[0]
+        if storage.op is Ops.BUFFER and storage not in noted and place is not value:
+            if is_differentiable(value) and not is_storage(value.device):
+                noted[storage] = value
+    if not noted:
+        return
+    by_value: dict[UOp, list[Cell]] = {}
+    for cell in Cell.live:
+        if not cell.pure:
+            by_value.setdefault(_in_memory(cell._value), []).append(cell)
+    recorder = record.active()
+    for storage, value in noted.items():
+        if past_of(storage) is not None:
+            continue
+        past = _past(storage, value, by_value, lost)
+        if past is not None and recorder is not None:
+            recorder.pasts.append(past)
+
+
+def _past(storage: UOp, value: UOp, by_value: dict[UOp, list[Cell]], lost: Lost) -> Past | None:
+    """The past of a storage, if somebody may differentiate it."""
+    own = storage if value.op is Ops.AFTER else None
+    if own is not None and own not in lost.ghosts:
+        # its writes happened with those of another cell
+        return None
+    states: dict[UOp, UOp] = {}
+    order = value.toposort(gate=lambda node: node is value or _enters(node, own, states))
+    stale = [node for node in order if node in lost.ghosts and node is not own]
+    if own is not None:
+        states[own] = lost.ghosts[own]
+    elif storage in order:
+        # nothing had to be computed: it is the memory of what it is computed from
+        return None
+    expression = value.substitute(states)
+    if expression.op not in gradient_rules:
+        return None
+    behind = _behind(expression, by_value)
+    if not behind.cells and not behind.pasts:
+        return None
+    for past in behind.pasts:
+        if not past.is_asked and (past.levels >= MOST_LEVELS or past.nbytes > MOST_BYTES):
+            past.cut(_TOO_LONG)
+    cut = next((past for past in behind.pasts if past.expression is None), None)
+    reason = ""
+    if stale:
+        reason = lost.reason
+    elif cut is not None and (cut.is_asked or not behind.is_asked):
+        reason = cut.reason
+    elif behind.is_asked and not TRAINING:
+        if behind.levels > MOST_LEVELS_ASKED or behind.nbytes > MOST_BYTES:
+            reason = _TOO_LONG
+    if reason:
+        past = Past(storage, expression, behind)
+        past.cut(reason)
+        return past
+    # the expression itself knows its memory (`Known`), which would keep itself alive through it
+    twin = as_twin(expression)
+    twin.origin = value.origin
+    return Past(storage, twin, behind)
+
+
+_TOO_LONG = (
+    f"it is the last of more than {MOST_LEVELS} values that were each realized and computed from "
+    f"the one before (or of {MOST_BYTES >> 20} MB of them). End the chain with detach() or "
+    "Tensor.no_grad(), or, to differentiate all of it, mark what you want the gradients of with "
+    "requires_grad_() and work inside Tensor.train()"
+)
+
+
+def _enters(node: UOp, own: UOp | None, states: dict[UOp, UOp]) -> bool:
+    """Whether what is below a node is read as it was: not if it is a state that is in memory."""
+    if node.op is not Ops.AFTER:
+        return True
+    storage = executed(node)
+    if storage is None or storage.base is own:
+        return True
+    states[node] = storage
+    return False
+
+
+def _behind(expression: UOp, by_value: dict[UOp, list[Cell]]) -> Behind:
+    cells: dict[Cell, None] = {}
+    pasts: dict[Past, None] = {}
+    levels = nbytes = 0
+    for node in _differentiable(expression):
+        if node is expression or not dtypes.is_float(node.dtype):
+            continue
+        known = node.held
+        for place in (node, known.storage) if type(known) is Known else (node,):
+            for other in by_value.get(place, ()):
+                if not is_storage(node.device):
+                    cells[other] = None
+        if node.op is Ops.BUFFER and (past := past_of(node)) is not None:
+            if past.expression is None and not past.targets:
+                continue
+            pasts[past] = None
+            levels = max(levels, past.levels)
+            nbytes = max(nbytes, past.nbytes + node.arg.size * node.dtype.itemsize)
+    asked = [*[past.look_again() for past in pasts], *[other.is_asked for other in cells]]
+    return Behind(list(cells), list(pasts), any(asked), levels + 1, nbytes)
+
+
+# ------------------------------------------------------------ what is overwritten
+class Lost:
+    """Storages that were overwritten: a ghost stands for what each of them held."""
+
+    def __init__(self, storages: Iterable[UOp] = ()) -> None:
+        self.ghosts = {storage: _ghost(storage) for storage in storages}
+        self.reason = (
+            "memory that it was computed from has been overwritten since (assign, an optimiser's "
+            "step). Call backward() before that, or detach() what shall not be differentiated"
+        )
+
+
+def _ghost(storage: UOp) -> UOp:
+    """A BUFFER that never has memory, with the past of what was there."""
+    ghost = UOp.new_buffer(storage.arg.device, storage.arg.size, storage.dtype)
+    held = held_with(ghost)
+    held.is_lost = True
+    past = past_of(storage)
+    if past is not None:
+        held.past, storage.held.past = past, None
+        past._storage = weakref.ref(ghost)
+    return ghost
+
+
+def overwrite(storages: Iterable[UOp]) -> Lost:
+    """These storages hold something else now. Called before `known` forgets what they held."""
+    lost = Lost(storages)
+    if not lost.ghosts:
+        return lost
+    for past in _pasts:
+        if past.expression is None:
+            continue
+        if past.reads is None:
+            past.reads = _reads(past.expression)
+        if past.reads.isdisjoint(lost.ghosts):
+            continue
+        # what was stored on the way is still there
+        stored: dict[UOp, UOp] = {}
+
+        def is_open(node: UOp, stored: dict[UOp, UOp] = stored) -> bool:
+            known = node.held
+            if type(known) is not Known or known.storage.base in lost.ghosts:
+                return True
+            stored[node] = known.storage
+            return False
+
+        past.expression.toposort(gate=is_open)
+        changed = past.expression.substitute(stored)
+        reads = _reads(changed)
+        if reads.isdisjoint(lost.ghosts):
+            past.expression, past.reads = changed, reads
+        else:
+            past.cut(lost.reason)
+    return lost
+
+
+def _reads(expression: UOp) -> frozenset[UOp]:
+    return frozenset([node for node in expression.toposort() if node.op is Ops.BUFFER])
+
+
+# ------------------------------------------------------------ what is differentiated
+def _is_remembered(node: UOp) -> bool:
+    """Whether there is more to say about a node than its graph does."""
+    if node.op is Ops.BUFFER:
+        return past_of(node) is not None
+    return node.op is Ops.AFTER and executed(node) is not None
+
+
+def _is_asked_leaf(node: UOp) -> bool:
+    if node.op is not Ops.BUFFER or node.held is None:
+        return False
+    cells = [reference() for reference in node.held.cells]
+    return any([cell is not None and cell.is_asked for cell in cells])
+
+
+class Unfolded:
+    """A graph whose storages are replaced by what they were computed from.
+
+    `now` says for each node of the graph, and of the expressions behind it, what it is in there.
+    """
+
+    def __init__(self, root: UOp) -> None:
+        self.now: dict[UOp, UOp] = {}
+        self._stored: dict[UOp, UOp] = {}
+        self.cuts: list[tuple[UOp, Past]] = []
+        self._has_lost = False
+        self.root = root
+        order = root.toposort(gate=is_differentiable)
+        # where something is asked for, nobody asks what else there was
+        self._only_asked = any([_is_asked_leaf(node) for node in order])
+        self._asked: dict[Past, bool] = {}
+        if not any([_is_remembered(node) for node in order]):
+            self.now = {node: node for node in order}
+            return
+        self._walk(root)
+        self.root = self.now[root]
+
+    def _walk(self, root: UOp) -> None:
+        now = self.now
+        stack: list[tuple[UOp, tuple[UOp, ...] | None]] = [(root, None)]
+        while stack:
+            node, sources = stack.pop()
+            if node in now:
+                continue
+            if sources is None:
+                sources = self._below(node)
+                missing = [source for source in sources if source not in now]
+                if missing:
+                    stack.append((node, sources))
+                    stack.extend([(source, None) for source in reversed(missing)])
+                    continue
+            now[node] = self._made(node, sources)
+
+    def _below(self, node: UOp) -> tuple[UOp, ...]:
+        """What a node is computed from."""
+        state = executed(node) if node.op is Ops.AFTER else None
+        if state is not None:
+            return (state,)
+        storage = node
+        while storage.op in (Ops.RESHAPE, Ops.SHRINK) and storage.src[0].op in (
+            *(Ops.RESHAPE, Ops.SHRINK, Ops.BUFFER),
+        ):
+            storage = storage.src[0]
+        if storage.op is Ops.BUFFER:
+            held = storage.held
+            past = None if held is None else held.past
+            if past is not None and self._only_asked and not past.is_asked_now(self._asked):
+                past = None
+            if past is not None and past.expression is not None:
+                shape = past.expression.shape
+                is_fixed = all([type(size) is int for size in shape])
+                if (node is storage and is_fixed) or node is shaped(storage, shape):
+                    return (past.expression,)
+            elif past is not None and node is storage and past.is_cut:
+                self.cuts.append((storage, past))
+            if node is storage and held is not None and held.is_lost:
+                self._has_lost = True
+        return node.src if is_differentiable(node) else ()
+
+    def _made(self, node: UOp, sources: tuple[UOp, ...]) -> UOp:
+        new = tuple([self.now[source] for source in sources])
+        if sources is node.src:
+            return node if new == sources else node.with_src(new)
+        if not sources:
+            return node
+        if node.op is Ops.AFTER and executed(node) is sources[0]:
+            return new[0]
+        made = new[0]
+        stored = shaped(node, made.shape) if node.op is Ops.BUFFER else node
+        held = stored.base.held
+        if not held.is_lost:
+            self._stored[made] = stored
+        if stored is node:
+            return made
+        # read otherwise than it is stored
+        return made._mop(Ops.RESHAPE, node.shape)
+
+    def folded(self, values: Sequence[UOp]) -> tuple[UOp, ...]:
+        """Values that were computed in the unfolded graph, with memory where there is some."""
+        if not self._stored and not self._has_lost:
+            return tuple(values)
+        found = UOp.sink(*values).substitute(self._stored)
+        if self._has_lost:
+            for node in found.toposort(gate=lambda node: type(node.held) is not Known):
+                if node.op is Ops.BUFFER and node.held is not None and node.held.is_lost:
+                    raise ArgumentError(
+                        "a gradient needs the value that a Tensor had before it was written to; "
+                        "call backward() before the write, or write to a clone()"
+                    )
+        return found.src
