@@ -94,7 +94,7 @@ def test_opening_from_many_threads_gives_one_object():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(300)
     assert len(found) == 8 and len(set(map(id, found))) == 1
 
 
@@ -341,7 +341,7 @@ def test_memory_in_use_is_never_handed_out_twice():
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join()
+            thread.join(300)
     finally:
         gc.set_threshold(*threshold)
     assert not errors

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from test.children import Child
+from test.optional import need
 from weft import nn
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -86,7 +88,7 @@ def test_fusion_shows_few_kernels() -> None:
 def killed_after_a_checkpoint(name: str, folder: Path, *arguments: str) -> Path:
     """The checkpoint of a run that got no further than a little beyond it."""
     checkpoint = folder / f"{name}.checkpoint.safetensors"
-    process = subprocess.Popen(
+    process = Child(
         [sys.executable, str(EXAMPLES / f"{name}.py"), "--out", str(folder), *arguments],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -95,7 +97,7 @@ def killed_after_a_checkpoint(name: str, folder: Path, *arguments: str) -> Path:
     while not checkpoint.exists() and process.poll() is None:
         time.sleep(0.001)
     process.kill()
-    process.wait()
+    process.wait(60)
     return checkpoint
 
 
@@ -132,7 +134,7 @@ def test_digits_learns_and_loads_in_a_new_process(tmp_path: Path) -> None:
 # ------------------------------------------------------------ ResNet-50 from PyTorch
 def torch_resnet() -> Any:
     """The network as torchvision names it, written with PyTorch's layers."""
-    torch = pytest.importorskip("torch")
+    torch = need("torch")
 
     class Bottleneck(torch.nn.Module):
         def __init__(self, inner: int, width: int, stride: int) -> None:
@@ -185,7 +187,7 @@ def torch_resnet() -> Any:
 
 
 def test_resnet50_from_a_pytorch_checkpoint(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
+    torch = need("torch")
     model = torch_resnet()
     torch.save(model.state_dict(), tmp_path / "resnet50.pth")
     pixels = np.random.default_rng(0).integers(0, 256, (240, 230, 3), dtype=np.uint8)

@@ -62,7 +62,7 @@ def test_several_threads_build_and_run() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(300)
     assert not errors
 
 

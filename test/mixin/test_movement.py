@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from test.mixin.compare import check
+from test.optional import optional
 from weft import GlobalCounters, Tensor
 from weft.dtype import dtypes
 from weft.errors import ShapeError
 from weft.uop.node import UOp
+
+torch = optional("torch")
 
 DATA = np.arange(24, dtype=np.int32).reshape(2, 3, 4)
 

@@ -101,7 +101,7 @@ def test_one_program_in_many_threads():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(300)
     for value in range(4):
         np.testing.assert_array_equal(results[value], np.arange(1000) + value)
 
@@ -116,7 +116,7 @@ def test_compiling_in_many_threads():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(300)
     assert found == {value: value for value in range(8)}
 
 
@@ -278,7 +278,7 @@ def test_an_interrupt_during_a_kernel_comes_after_it():
         with pytest.raises(KeyboardInterrupt):
             program([out], [100_000_000])
             time.sleep(5)
-        timer.join()
+        timer.join(300)
         if out.numpy()[0] != 0:
             # otherwise it came before the kernel did
             break

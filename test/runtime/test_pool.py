@@ -141,7 +141,7 @@ def test_python_threads_at_once(any_pool, count):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(300)
     assert not errors
 
 
@@ -228,7 +228,7 @@ def test_fork_while_another_thread_runs_a_kernel(count, busy):
     if child == 0:
         os._exit(0 if np.array_equal(call(pool, count, 1000), np.arange(1000)) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    runner.join()
+    runner.join(300)
 
 
 @needs_native
