@@ -171,6 +171,16 @@ def test_opening_the_cpu_imports_neither_llvm_nor_numpy():
     assert done.stdout.strip() == "[]", done.stderr
 
 
+def test_nn_is_an_attribute_that_is_loaded_when_it_is_asked_for():
+    code = (
+        "import sys, weft; before = 'weft.nn' in sys.modules, 'numpy' in sys.modules;"
+        "print(before, 'nn' in dir(weft), weft.nn.optim.Adam.__name__,"
+        "weft.nn is sys.modules['weft.nn'])"
+    )
+    done = run_python(code)
+    assert done.stdout.strip() == "(False, False) True Adam True", done.stderr
+
+
 def test_a_device_that_fails_to_open_says_why(monkeypatch):
     import weft.runtime.ops_null as module
 

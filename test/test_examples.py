@@ -16,7 +16,7 @@ import pytest
 
 from test.children import Child
 from test.optional import need
-from weft import nn
+from weft import Tensor, nn
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
@@ -77,7 +77,8 @@ def test_all_programs_are_tested() -> None:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_help(name: str) -> None:
-    assert "--help" in run(name, "--help")
+    output = run(name, "--help")
+    assert "--help" in output and "--seed" in output
 
 
 def test_fusion_shows_few_kernels() -> None:
@@ -129,6 +130,34 @@ def test_digits_learns_and_loads_in_a_new_process(tmp_path: Path) -> None:
     assert len(shares) == 2
     assert shares[0] == shares[1] > 90
     assert set(nn.state.safe_load(tmp_path / "digits.safetensors")) >= {"conv1.weight"}
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_no_steps_are_a_run_too(name: str, tmp_path: Path) -> None:
+    output = run(name, "--steps", "0", "--out", str(tmp_path), *SMALL[name])
+    assert "0 steps" in output and (tmp_path / f"{name}.png").exists()
+
+
+def test_digits_starts_from_saved_weights(tmp_path: Path) -> None:
+    """As from a checkpoint, but from the first step; a file of something else is named."""
+    run("digits", "--steps", "3", "--out", str(tmp_path), *SMALL["digits"])
+    weights = tmp_path / "digits.safetensors"
+    before = nn.state.safe_load(weights)["conv1.weight"].numpy()
+    output = run("digits", "--steps", "0", "--resume", str(weights), "--out", str(tmp_path))
+    assert "0 steps" in output
+    np.testing.assert_array_equal(nn.state.safe_load(weights)["conv1.weight"].numpy(), before)
+    wrong = tmp_path / "other.safetensors"
+    nn.state.safe_save({"a": Tensor([1.0])}, wrong)
+    for path, said in (
+        (wrong, "neither digits's checkpoint nor its weights"),
+        ("none", "--resume"),
+    ):
+        command = [sys.executable, str(EXAMPLES / "digits.py"), "--resume", str(path)]
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=environment(), cwd=tmp_path, timeout=300
+        )
+        assert done.returncode == 1 and said in done.stderr
+        assert "Traceback" not in done.stderr
 
 
 # ------------------------------------------------------------ ResNet-50 from PyTorch
