@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from weft import nn
+    from weft import nn as nn
     from weft.engine.jit import TinyJit, jit
 
 # What not every program needs is loaded when it is asked for: name -> module, of which it is a part
