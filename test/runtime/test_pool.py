@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import os
 import signal
 import threading
@@ -245,6 +246,8 @@ def test_a_stopped_pool_still_does_the_work(count):
 def test_workers_leave_signals_to_the_main_thread(count):
     """A signal must interrupt the main thread's sleep, so no worker may be the one to get it."""
     call(pool, count, 100)
+    # its thread, which ends tests that hang, blocks all signals
+    faulthandler.cancel_dump_traceback_later()
     seen = []
     before = signal.signal(signal.SIGUSR1, lambda number, frame: seen.append(number))
     try:
