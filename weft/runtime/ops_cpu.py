@@ -171,8 +171,7 @@ class CPUGraph:
             return
         start = time.perf_counter()
         pool.run_guarded(self._address, self._rows, self._threads)
-        is_long = time.perf_counter() - start > _LONG_SECONDS
-        self._may_be_long = is_long or any(program.n_vars for program, _ in self._launches)
+        self._may_be_long = time.perf_counter() - start > _LONG_SECONDS
 
     def begin(self) -> None:
         """As `replay`, but may return before all is done: `finish` has to follow."""
