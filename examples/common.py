@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import struct
+import sys
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from weft import Device, GlobalCounters, Tensor, nn
+from weft.errors import WeftError
 from weft.helpers import tqdm
 
 INK, PAPER, GOOD, BAD = (40, 40, 40), (255, 255, 255), (30, 140, 60), (200, 40, 40)
@@ -49,12 +51,21 @@ def arguments(description: str | None, **defaults: Any) -> argparse.ArgumentPars
     }
     for name, default in {**defaults, "seed": 1, "every": 100, "out": Path(".")}.items():
         parser.add_argument(f"--{name}", type=_type_of(default), default=default, help=helps[name])
-    parser.add_argument("--resume", type=Path, help="checkpoint to go on from")
+    parser.add_argument("--resume", type=Path, help="checkpoint to go on from, or saved weights")
     return parser
 
 
 def _type_of(default: Any) -> Any:
+    if type(default) is int:
+        return _count
     return Path if isinstance(default, Path) else type(default)
+
+
+def _count(text: str) -> int:
+    """A whole number, 0 or more: of steps, none is a legal number."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 on")
+    return int(text)
 
 
 def table(rows: Mapping[str, Any]) -> None:
@@ -97,13 +108,16 @@ class Training:
         options: argparse.Namespace,
         model: Any,
         optimizer: nn.optim.Optimizer,
-        schedule: nn.schedule.LRScheduler,
+        **schedule: Any,
     ) -> None:
+        """`schedule`: what OneCycleLR takes beside the rate and the number of steps."""
         self.name = name
         self.options = options
         self.model = model
         self.optimizer = optimizer
-        self.schedule = schedule
+        # a run of no step, or one, has a schedule too
+        steps = max(2, options.steps)
+        self.schedule = nn.schedule.OneCycleLR(optimizer, options.lr, steps, **schedule)
         self.losses: list[float] = []
         self.kernels = 0
         self.done = 0
@@ -122,7 +136,20 @@ class Training:
         return {**kept, "schedule.count": self.schedule.count}
 
     def _load(self, path: Path) -> None:
-        saved = nn.state.safe_load(path)
+        """Goes on from a checkpoint, or starts from the weights of a finished run."""
+        try:
+            saved = nn.state.safe_load(path)
+        except WeftError as error:
+            sys.exit(f"--resume: {error}")
+        weights = nn.state.get_state_dict(self.model)
+        if set(saved) == set(weights):
+            nn.state.load_state_dict(weights, saved, verbose=False)
+            return
+        if set(saved) != {*self._state(), "losses"}:
+            sys.exit(
+                f"--resume: {path} is neither {self.name}'s checkpoint nor its weights: it holds "
+                f"{', '.join(sorted(saved)[:3])} ..., not {', '.join(sorted(weights)[:3])} ..."
+            )
         self.losses = saved.pop("losses").tolist()
         nn.state.load_state_dict(self._state(), saved, verbose=False)
         self.done = int(self.schedule.count.item())
@@ -150,7 +177,7 @@ class Training:
 
     def rows(self) -> dict[str, Any]:
         """What a final table says about the training."""
-        steps = self.options.steps - self.done
+        steps = max(0, self.options.steps - self.done)
         first, last = self.losses[:1] or [float("nan")], self.losses[-5:] or [float("nan")]
         return {
             "device": Device.DEFAULT,
@@ -211,6 +238,8 @@ def draw_number(picture: Any, top: int, left: int, value: float) -> None:
 def draw_curve(values: Sequence[float], height: int = 240, width: int = 480) -> Any:
     """A picture of numbers over time: pale the numbers, dark the mean of their neighbours."""
     picture = canvas(height, width)
+    if not values:
+        return picture
     low, high = min(values), max(values)
     spread = (high - low) or 1.0
     reach = len(values) // 40

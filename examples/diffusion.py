@@ -94,8 +94,7 @@ def main() -> int:
     signal = Tensor(kept_signal()).realize()
     model = Denoiser(options.width)
     optimizer = nn.optim.AdamW(nn.state.get_parameters(model))
-    schedule = nn.schedule.OneCycleLR(optimizer, options.lr, options.steps, pct_start=0.1)
-    training = Training("diffusion", options, model, optimizer, schedule)
+    training = Training("diffusion", options, model, optimizer, pct_start=0.1)
 
     @TinyJit
     @Tensor.train()
@@ -108,7 +107,7 @@ def main() -> int:
         optimizer.zero_grad()
         loss = (model(noisy, time, labels[chosen]) - noise.detach()).square()
         loss = loss.mean().backward()
-        return loss.realize(*optimizer.schedule_step(), *schedule.schedule_step())
+        return loss.realize(*optimizer.schedule_step(), *training.schedule.schedule_step())
 
     training.run(step)
     draw(options.out / "diffusion.png", generate(model, options.each), options.each)

@@ -61,8 +61,7 @@ def train(options: argparse.Namespace) -> float:
     padded = (images.float() / 16).pad((1, 1, 1, 1)).contiguous().realize()
     model = Net()
     optimizer = nn.optim.AdamW(nn.state.get_parameters(model), weight_decay=0.02)
-    schedule = nn.schedule.OneCycleLR(optimizer, options.lr, options.steps)
-    training = Training("digits", options, model, optimizer, schedule)
+    training = Training("digits", options, model, optimizer)
 
     @TinyJit
     @Tensor.train()
@@ -76,7 +75,7 @@ def train(options: argparse.Namespace) -> float:
         optimizer.zero_grad()
         loss = model(x).sparse_categorical_crossentropy(labels[chosen], label_smoothing=0.05)
         loss.backward()
-        return loss.realize(*optimizer.schedule_step(), *schedule.schedule_step())
+        return loss.realize(*optimizer.schedule_step(), *training.schedule.schedule_step())
 
     training.run(step)
     known, _ = accuracy(model, test_images, test_labels)

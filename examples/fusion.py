@@ -39,12 +39,13 @@ PROGRAMS: list[tuple[str, Callable[[Tensor, Tensor, Tensor], Tensor]]] = [
 ]
 
 
-def inputs() -> tuple[Tensor, Tensor, Tensor]:
-    """Numbers that look random and are the same everywhere, in memory before the clock starts."""
-    x = (Tensor.arange(BATCH * FEATURES).reshape(BATCH, FEATURES) * 0.37).sin()
-    w = (Tensor.arange(FEATURES * CLASSES).reshape(FEATURES, CLASSES) * 0.73).cos() * 0.05
-    b = Tensor.arange(CLASSES) * 0.001
-    return x.contiguous().realize(), w.contiguous().realize(), b.contiguous().realize()
+def inputs(seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Random numbers, in memory before the clock starts."""
+    Tensor.manual_seed(seed)
+    x = Tensor.randn(BATCH, FEATURES)
+    w = Tensor.randn(FEATURES, CLASSES) * 0.05
+    b = Tensor.randn(CLASSES) * 0.1
+    return x.realize(), w.realize(), b.realize()
 
 
 def measure(
@@ -72,10 +73,12 @@ def main() -> None:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("--runs", type=int, default=5, help="how often to run each")
-    runs = max(1, parser.parse_args().runs)
+    parser.add_argument("--seed", type=int, default=1, help="seed of the operands")
+    options = parser.parse_args()
+    runs = max(1, options.runs)
     print(f"weft on {Device.DEFAULT}: x is {BATCH}x{FEATURES}, w is {FEATURES}x{CLASSES}\n")
     print(f"{'program':<20}{'graph':>8}{'kernels':>9}{'first':>12}{'then':>12}{'mean':>12}")
-    operands = inputs()
+    operands = inputs(options.seed)
     GlobalCounters.reset()
     for name, build in PROGRAMS:
         nodes, kernels, first, best, mean = measure(build, operands, runs)

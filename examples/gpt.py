@@ -87,8 +87,7 @@ def train(options: argparse.Namespace) -> tuple[Training, str]:
     data = Tensor(np.array([number_of[letter] for letter in text], dtype=np.int32)).realize()
     model = GPT(len(letters), options.context, options.width, options.heads, options.layers)
     optimizer = nn.optim.AdamW(nn.state.get_parameters(model), weight_decay=0.05)
-    schedule = nn.schedule.OneCycleLR(optimizer, options.lr, options.steps, pct_start=0.1)
-    training = Training("gpt", options, model, optimizer, schedule)
+    training = Training("gpt", options, model, optimizer, pct_start=0.1)
 
     @TinyJit
     @Tensor.train()
@@ -99,7 +98,7 @@ def train(options: argparse.Namespace) -> tuple[Training, str]:
         logits = model(windows[:, :-1])
         loss = logits.sparse_categorical_crossentropy(windows[:, 1:]).backward()
         nn.optim.clip_grad_norm_(optimizer.params, 1.0)
-        return loss.realize(*optimizer.schedule_step(), *schedule.schedule_step())
+        return loss.realize(*optimizer.schedule_step(), *training.schedule.schedule_step())
 
     training.run(step)
     return training, letters

@@ -35,8 +35,7 @@ def main() -> int:
     test_rows = (test_images.float() / 16).squeeze(1)
     model = Reader(options.width)
     optimizer = nn.optim.Adam(nn.state.get_parameters(model))
-    schedule = nn.schedule.OneCycleLR(optimizer, options.lr, options.steps)
-    training = Training("lstm", options, model, optimizer, schedule)
+    training = Training("lstm", options, model, optimizer)
 
     @TinyJit
     @Tensor.train()
@@ -47,7 +46,7 @@ def main() -> int:
         logits = model(rows[chosen])
         loss = logits.sparse_categorical_crossentropy(target).backward()
         nn.optim.clip_grad_norm_(optimizer.params, 1.0)
-        return loss.realize(*optimizer.schedule_step(), *schedule.schedule_step())
+        return loss.realize(*optimizer.schedule_step(), *training.schedule.schedule_step())
 
     training.run(step)
     known = model(test_rows).argmax(-1).eq(test_labels.reshape(-1, 1)).mean(0).tolist()

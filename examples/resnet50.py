@@ -66,10 +66,10 @@ class ResNet50:
         return self.fc(x.mean((2, 3)))
 
 
-def load(model: ResNet50, path: Path | None) -> None:
+def load(model: ResNet50, path: Path | None, seed: int) -> None:
     """The weights of a file, or random ones."""
     if path is None:
-        Tensor.manual_seed(1)
+        Tensor.manual_seed(seed)
         Tensor.realize(*nn.state.get_parameters(model))
         return
     read = nn.state.safe_load if path.suffix == ".safetensors" else nn.state.torch_load
@@ -77,10 +77,10 @@ def load(model: ResNet50, path: Path | None) -> None:
     nn.state.load_state_dict(model, state.get("state_dict", state), verbose=False)
 
 
-def pixels_of(path: Path | None) -> Any:
+def pixels_of(path: Path | None, seed: int) -> Any:
     """A picture as (height, width, 3) bytes; grey noise if there is none."""
     if path is None:
-        return np.random.default_rng(1).integers(0, 256, (256, 256, 3), dtype=np.uint8)
+        return np.random.default_rng(seed).integers(0, 256, (256, 256, 3), dtype=np.uint8)
     if path.suffix == ".npy":
         return np.load(path)
     try:
@@ -111,10 +111,11 @@ def main() -> int:
     parser.add_argument("--weights", type=Path, help="a state dict saved by PyTorch")
     parser.add_argument("--image", type=Path, help="a picture or a .npy file")
     parser.add_argument("--runs", type=int, default=5, help="how often to run it")
+    parser.add_argument("--seed", type=int, default=1, help="seed of weights and image not given")
     options = parser.parse_args()
     model = ResNet50()
-    load(model, options.weights)
-    x = prepare(pixels_of(options.image)).contiguous().realize()
+    load(model, options.weights, options.seed)
+    x = prepare(pixels_of(options.image, options.seed)).contiguous().realize()
     run = TinyJit(lambda x: model(x).softmax(-1).realize())
     times = []
     for _ in range(max(options.runs, 1)):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from bench import frameworks, in_machine, in_weft, latency, phases, speed, table, workloads
+from test.optional import need
 from weft import GlobalCounters, Tensor, TinyJit, Variable
 
 
@@ -61,7 +62,7 @@ def test_shapes_of_the_nets() -> None:
 
 
 def test_bits_of_halves() -> None:
-    torch = pytest.importorskip("torch")
+    torch = need("torch")
     values = workloads.normal("some", 1000)
     bits = torch.from_numpy(workloads.halves(values)).view(torch.bfloat16)
     assert torch.equal(bits, torch.from_numpy(values).to(torch.bfloat16))

@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from test.optional import optional
 from weft import Tensor, TinyJit, Variable, dtypes
 
-torch = pytest.importorskip("torch", reason="convolutions are compared with PyTorch's")
+torch = optional("torch")
+
 functional: Any = torch.nn.functional
 
 

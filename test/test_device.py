@@ -94,7 +94,7 @@ def test_opening_from_many_threads_gives_one_object():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(300)
     assert len(found) == 8 and len(set(map(id, found))) == 1
 
 
@@ -169,6 +169,16 @@ def test_opening_the_cpu_imports_neither_llvm_nor_numpy():
     )
     done = run_python(code)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_nn_is_an_attribute_that_is_loaded_when_it_is_asked_for():
+    code = (
+        "import sys, weft; before = 'weft.nn' in sys.modules, 'numpy' in sys.modules;"
+        "print(before, 'nn' in dir(weft), weft.nn.optim.Adam.__name__,"
+        "weft.nn is sys.modules['weft.nn'])"
+    )
+    done = run_python(code)
+    assert done.stdout.strip() == "(False, False) True Adam True", done.stderr
 
 
 def test_a_device_that_fails_to_open_says_why(monkeypatch):
@@ -341,7 +351,7 @@ def test_memory_in_use_is_never_handed_out_twice():
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join()
+            thread.join(300)
     finally:
         gc.set_threshold(*threshold)
     assert not errors

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from test.children import Child
 from weft import disk
 from weft.disk import diskcache_clear, diskcache_get, diskcache_put
 from weft.knobs import Context
@@ -25,15 +26,14 @@ def only_entry() -> Path:
     return entry.path
 
 
-def in_process(code: str, cache: Path, **options: Any) -> subprocess.Popen[str]:
+def in_process(code: str, cache: Path, **options: Any) -> Child:
     """A Python process that uses the same cache folder; `code` is run after the imports."""
     prelude = "import os, sys, time\nfrom weft.disk import *\nfrom weft.disk import _HOUR\n"
-    return subprocess.Popen(
+    return Child(
         [sys.executable, "-c", prelude + code],
         env={**os.environ, "WEFT_CACHE": str(cache), "PYTHONPATH": os.pathsep.join(sys.path)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
         **options,
     )
 

@@ -49,6 +49,7 @@ def _run_plain(code: str) -> None:
         text=True,
         check=False,
         env={**plain, "PYTHONPATH": str(ROOT)},
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
 

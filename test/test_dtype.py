@@ -11,12 +11,10 @@ import threading
 from fractions import Fraction
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from test.optional import need, optional
 from weft import dtype as names
 from weft.dtype import (
     FORMATS,
@@ -43,6 +41,11 @@ from weft.dtype import (
 )
 from weft.errors import ArgumentError, DTypeError
 from weft.knobs import Context
+
+ml_dtypes = optional("ml_dtypes")
+hypothesis = need("hypothesis")
+given = hypothesis.given
+st = hypothesis.strategies
 
 LATTICE = (*dtypes.all, *dtypes.weaks)
 NUMPY = {
@@ -120,7 +123,7 @@ class TestDType:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join()
+            thread.join(300)
         assert all(dtype is made[0] for dtype in made)
 
     def test_cannot_be_changed(self) -> None:

@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from weft import nn
+from test.children import Child
+from test.optional import need
+from weft import Tensor, nn
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
@@ -75,7 +77,8 @@ def test_all_programs_are_tested() -> None:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_help(name: str) -> None:
-    assert "--help" in run(name, "--help")
+    output = run(name, "--help")
+    assert "--help" in output and "--seed" in output
 
 
 def test_fusion_shows_few_kernels() -> None:
@@ -86,7 +89,7 @@ def test_fusion_shows_few_kernels() -> None:
 def killed_after_a_checkpoint(name: str, folder: Path, *arguments: str) -> Path:
     """The checkpoint of a run that got no further than a little beyond it."""
     checkpoint = folder / f"{name}.checkpoint.safetensors"
-    process = subprocess.Popen(
+    process = Child(
         [sys.executable, str(EXAMPLES / f"{name}.py"), "--out", str(folder), *arguments],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -95,7 +98,7 @@ def killed_after_a_checkpoint(name: str, folder: Path, *arguments: str) -> Path:
     while not checkpoint.exists() and process.poll() is None:
         time.sleep(0.001)
     process.kill()
-    process.wait()
+    process.wait(60)
     return checkpoint
 
 
@@ -129,10 +132,38 @@ def test_digits_learns_and_loads_in_a_new_process(tmp_path: Path) -> None:
     assert set(nn.state.safe_load(tmp_path / "digits.safetensors")) >= {"conv1.weight"}
 
 
+@pytest.mark.parametrize("name", TRAINED)
+def test_no_steps_are_a_run_too(name: str, tmp_path: Path) -> None:
+    output = run(name, "--steps", "0", "--out", str(tmp_path), *SMALL[name])
+    assert "0 steps" in output and (tmp_path / f"{name}.png").exists()
+
+
+def test_digits_starts_from_saved_weights(tmp_path: Path) -> None:
+    """As from a checkpoint, but from the first step; a file of something else is named."""
+    run("digits", "--steps", "3", "--out", str(tmp_path), *SMALL["digits"])
+    weights = tmp_path / "digits.safetensors"
+    before = nn.state.safe_load(weights)["conv1.weight"].numpy()
+    output = run("digits", "--steps", "0", "--resume", str(weights), "--out", str(tmp_path))
+    assert "0 steps" in output
+    np.testing.assert_array_equal(nn.state.safe_load(weights)["conv1.weight"].numpy(), before)
+    wrong = tmp_path / "other.safetensors"
+    nn.state.safe_save({"a": Tensor([1.0])}, wrong)
+    for path, said in (
+        (wrong, "neither digits's checkpoint nor its weights"),
+        ("none", "--resume"),
+    ):
+        command = [sys.executable, str(EXAMPLES / "digits.py"), "--resume", str(path)]
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=environment(), cwd=tmp_path, timeout=300
+        )
+        assert done.returncode == 1 and said in done.stderr
+        assert "Traceback" not in done.stderr
+
+
 # ------------------------------------------------------------ ResNet-50 from PyTorch
 def torch_resnet() -> Any:
     """The network as torchvision names it, written with PyTorch's layers."""
-    torch = pytest.importorskip("torch")
+    torch = need("torch")
 
     class Bottleneck(torch.nn.Module):
         def __init__(self, inner: int, width: int, stride: int) -> None:
@@ -185,7 +216,7 @@ def torch_resnet() -> Any:
 
 
 def test_resnet50_from_a_pytorch_checkpoint(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
+    torch = need("torch")
     model = torch_resnet()
     torch.save(model.state_dict(), tmp_path / "resnet50.pth")
     pixels = np.random.default_rng(0).integers(0, 256, (240, 230, 3), dtype=np.uint8)

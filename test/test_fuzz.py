@@ -9,6 +9,7 @@ import pytest
 
 from test.fuzz import expressions, floats
 from test.fuzz.programs import STEPS, Generator, difference, run_numpy, shrink
+from test.optional import STRICTEST
 from weft import Context, Tensor
 from weft.dtype import dtypes
 from weft.uop.node import UOp
@@ -36,7 +37,7 @@ def test_random_programs_agree_on_the_interpreter() -> None:
 
 
 def test_random_programs_are_verified() -> None:
-    with Context(SPEC=2):
+    with Context(SPEC=STRICTEST):
         for seed in range(3000, 3015):
             assert difference(Generator(seed, length=10).run()) is None, seed
 

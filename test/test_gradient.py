@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from test.optional import optional
 from weft import Tensor, dtypes, function, nn
 from weft.dtype import DType
 from weft.errors import ArgumentError, DTypeError, ShapeError
@@ -28,7 +29,7 @@ from weft.gradient import (
 from weft.uop.node import UOp
 from weft.uop.opset import OPSET, Ops
 
-torch = pytest.importorskip("torch", reason="gradients are compared with PyTorch's")
+torch = optional("torch")
 
 Array = np.ndarray[Any, Any]
 Function = Callable[..., Any]

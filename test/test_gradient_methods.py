@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from test.optional import optional
 from weft import Tensor, dtypes
 
-torch = pytest.importorskip("torch", reason="gradients are compared with PyTorch's")
+torch = optional("torch")
+
 functional: Any = torch.nn.functional
 
 Array = np.ndarray[Any, Any]

@@ -88,6 +88,7 @@ def test_importing_loads_no_third_party_library() -> None:
         capture_output=True,
         text=True,
         check=True,
+        timeout=300,
     )
     assert not {"numpy", "llvmlite", "urllib.request"} & set(done.stdout.split())
 

@@ -39,7 +39,7 @@ SET_BEAM = BEAM.value
 def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     environment = {"PATH": "", "PYTHONPATH": str(ROOT), **environment}
     return subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300
     )
 
 
@@ -142,7 +142,7 @@ def test_a_context_stays_in_its_thread() -> None:
     with Context(BEAM=3):
         assert BEAM.value == 3
         leave.set()
-        thread.join()
+        thread.join(300)
     assert seen == [9]
     assert BEAM.value == SET_BEAM
 
@@ -159,7 +159,7 @@ def test_assigning_outside_reaches_other_threads() -> None:
     seen: list[int] = []
     thread = threading.Thread(target=lambda: seen.append(BEAM.value))
     thread.start()
-    thread.join()
+    thread.join(300)
     assert seen == [2]
 
 

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 import weft
+from test.optional import need, optional
 from weft import Tensor, nn
 
-torch = pytest.importorskip("torch")
+torch = optional("torch")
 
 PATH = Path(__file__).parent.parent / "docs" / "migrating.md"
 PAGE = PATH.read_text(encoding="utf-8")
@@ -42,9 +43,9 @@ def resolve(name: str) -> Any:
     roots = {"torch": torch, "weft": weft, "nn": nn, "Tensor": Tensor}
     first, *rest = name.split(".")
     if first == "tinygrad":
-        roots["tinygrad"] = pytest.importorskip("tinygrad")
+        roots["tinygrad"] = need("tinygrad")
         for module in ("nn.state", "nn.optim", "nn.datasets", "helpers"):
-            pytest.importorskip(f"tinygrad.{module}")
+            need(f"tinygrad.{module}")
     value = roots[first]
     for part in rest:
         value = getattr(value, part)
@@ -139,7 +140,7 @@ def test_every_layer_of_weft_is_mentioned() -> None:
 
 
 def test_methods_that_tinygrad_has_alone() -> None:
-    tinygrad = pytest.importorskip("tinygrad")
+    tinygrad = need("tinygrad")
     theirs = {name for name in public(tinygrad.Tensor) if not name.startswith("_")}
     tables = {row[0].rsplit(".", 1)[1] for row in rows() if row[0].startswith("tinygrad.Tensor.")}
     assert theirs - OURS - tables == set(listed("missing in tinygrad"))

@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 
 import bench.winograd as bench
+from test.optional import optional
 from weft import Context, Tensor, TinyJit, dtypes
 from weft.mixin import winograd
 from weft.uop.opset import Ops
 
-torch = pytest.importorskip("torch", reason="convolutions are compared with PyTorch's")
+torch = optional("torch")
+
 functional: Any = torch.nn.functional
 
 # how much larger the error of F(4, 3) in two axes may be than the bound of a plain sum

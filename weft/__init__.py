@@ -32,21 +32,25 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from weft import nn as nn
     from weft.engine.jit import TinyJit, jit
 
-# What not every program needs is loaded when it is asked for: name -> module.
-_LATER = {"TinyJit": "weft.engine.jit", "jit": "weft.engine.jit"}
+# What not every program needs is loaded when it is asked for: name -> module, of which it is a part
+# unless it is the module itself.
+_LATER = {"TinyJit": "weft.engine.jit", "jit": "weft.engine.jit", "nn": "weft.nn"}
 
 
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module 'weft' has no attribute {name!r}")
-    globals()[name] = found = getattr(importlib.import_module(_LATER[name]), name)
+    module = importlib.import_module(_LATER[name])
+    found = module if module.__name__ == f"weft.{name}" else getattr(module, name)
+    globals()[name] = found
     return found
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_LATER})
 
 
 if VIZ:

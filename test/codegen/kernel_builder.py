@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from test.optional import STRICTEST
 from weft.codegen.expand import expand
 from weft.codegen.hoist import hoist_sums
 from weft.codegen.linearize import linearize
@@ -105,7 +106,7 @@ def run(sink: UOp, *arrays: np.ndarray, values: Sequence[int] = ()) -> list[UOp]
     again = [array.copy() for array in arrays]
     uops = linear_program(sink)
     interpret(uops, arrays, values)
-    with Context(SPEC=2, NOOPT=1):
+    with Context(SPEC=STRICTEST, NOOPT=1):
         program = lower(sink, PythonRenderer())
     interpret(program.uops, again, values)
     for found, expected in zip(again, arrays, strict=True):

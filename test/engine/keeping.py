@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from test.children import Child
 from weft.engine.programs import clear_programs
 from weft.engine.schedule import clear_schedules
 
@@ -17,9 +18,9 @@ def forget() -> None:
     clear_programs()
 
 
-def start(cache: Path, code: str, *arguments: str) -> subprocess.Popen[str]:
+def start(cache: Path, code: str, *arguments: str) -> Child:
     """A process of its own with this cache folder."""
-    return subprocess.Popen(
+    return Child(
         [sys.executable, "-c", code, *arguments],
         env={
             **os.environ,
@@ -29,11 +30,10 @@ def start(cache: Path, code: str, *arguments: str) -> subprocess.Popen[str]:
         },
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
     )
 
 
-def said_by(child: subprocess.Popen[str]) -> str:
+def said_by(child: Child) -> str:
     """What a process printed that ended well."""
     out, errors = child.communicate(timeout=120)
     assert (child.returncode, errors) == (0, "")

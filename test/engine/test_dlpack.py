@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
+from test.optional import optional
 from weft import Tensor
 from weft.engine import dlpack
 from weft.errors import ArgumentError, DTypeError
+
+torch = optional("torch")
 
 
 def test_memory_is_shared_with_those_who_take_it() -> None:

@@ -252,7 +252,7 @@ def test_two_threads_share_a_function() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(300)
     assert wrong == []
 
 

@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from test.engine.keeping import forget, said_by, start
+from test.optional import need
 from weft import Device, Tensor, TinyJit, Variable, dtypes
 from weft.engine import kept, kept_schedules, schedule
 from weft.engine.prepared import Request
@@ -22,6 +21,10 @@ from weft.errors import IndexingError
 from weft.helpers import diskcache_get, diskcache_put
 from weft.knobs import Context
 from weft.uop.node import UOp
+
+hypothesis = need("hypothesis")
+given = hypothesis.given
+st = hypothesis.strategies
 
 LEAST_NODES = kept_schedules.LEAST_NODES
 

@@ -7,6 +7,7 @@ import pytest
 
 from test.codegen.kernel_builder import Axes, kernel, load, params
 from test.fuzz.actions import Case, check_seed, difference, random_case, shrink
+from test.optional import STRICTEST
 from weft import Context
 from weft.codegen.opt import Opt, OptOps
 from weft.codegen.opt.actions import apply_opt
@@ -22,7 +23,7 @@ def test_random_actions_on_random_kernels(block: int) -> None:
 
 
 def test_random_actions_are_verified() -> None:
-    with Context(SPEC=2):
+    with Context(SPEC=STRICTEST):
         for seed in range(5000, 5050):
             report = check_seed(seed)
             assert report is None, report

@@ -12,10 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from test.methods.row import Array, numpy_type
+from test.optional import optional
+
+ml_dtypes = optional("ml_dtypes")
 
 # dtype: (relative, absolute)
 TOLERANCES = {

@@ -14,10 +14,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
+from test.optional import optional
 from weft import Tensor
+
+ml_dtypes = optional("ml_dtypes")
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]

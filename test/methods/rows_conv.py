@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from test.methods.row import FLOATS, Case, Row, case, given, places, same
+from test.optional import need
 from weft import dtypes
 
 
@@ -291,8 +292,7 @@ POOLING = (
 
 
 def _interpolate(x: Any, size: Any, mode: str = "linear", align_corners: bool = False) -> Any:
-    import torch
-
+    torch = need("torch")
     rank = len(size)
     tensor = torch.tensor(x)
     kept = tensor.shape[: tensor.ndim - rank]

@@ -12,11 +12,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import scipy.stats
 
 from test.methods.compare import assert_right
 from test.methods.row import ALL, FLOATS, Array, Check, numpy_type
+from test.optional import optional
 from weft import Tensor, dtypes
+
+scipy = optional("scipy")
 
 Function = Callable[..., Any]
 

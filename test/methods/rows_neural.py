@@ -11,10 +11,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import scipy.special
 
 from test.methods.row import FLOATS, Input, Row, case, given
+from test.optional import optional
 from weft import dtypes
+
+scipy = optional("scipy")
 
 Function = Callable[..., Any]
 WITH_INTS = (*FLOATS, "int32", "int8", "int64")

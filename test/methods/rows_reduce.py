@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import scipy.special
 
 from test.methods.row import (
     ALL,
@@ -30,7 +29,10 @@ from test.methods.row import (
     same,
     summed,
 )
+from test.optional import optional
 from weft import dtypes
+
+scipy = optional("scipy")
 
 Function = Callable[..., Any]
 INF, NAN = math.inf, math.nan

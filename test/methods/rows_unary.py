@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import scipy.special
 
 from test.methods.row import (
     ALL,
@@ -28,7 +27,10 @@ from test.methods.row import (
     given,
     same,
 )
+from test.optional import optional
 from weft import dtypes
+
+scipy = optional("scipy")
 
 INF, NAN = math.inf, math.nan
 EDGES = (

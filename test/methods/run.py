@@ -7,16 +7,15 @@ Invariant: shape, dtype and values are all compared, for every result.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
 
 from test.methods.compare import assert_right
 from test.methods.row import Array, Case, Check, Row, tensors_of
+from test.optional import found, need
 
 # METHODS=all in the environment: all cases in all dtypes
 EVERYTHING = os.environ.get("METHODS") == "all"
@@ -30,8 +29,8 @@ def names(planned: Any) -> list[str]:
 def skip_if_absent(row: Row | Check) -> None:
     """Skip a row whose reference is not installed."""
     needs = row.needs if isinstance(row, Row) else None
-    if needs is not None and importlib.util.find_spec(needs) is None:
-        pytest.skip(f"the reference of {row.name} needs {needs}, which is not installed")
+    if needs is not None:
+        need(needs)
 
 
 def check_values(row: Row, asked: Case, dtype: str, device: str, seed: str = "") -> None:
@@ -56,12 +55,11 @@ def _peer_error(
 ) -> Callable[[], float] | None:
     """PyTorch's own greatest error for the first result; None without PyTorch."""
     peer = row.peer
-    if peer is None or importlib.util.find_spec("torch") is None:
+    torch = found("torch")
+    if peer is None or torch is None:
         return None
 
     def error() -> float:
-        import torch
-
         tensors = []
         for array, each in zip(arrays, asked.inputs, strict=True):
             wide = array.astype(np.float64) if array.dtype.kind in "fV" else array

@@ -11,12 +11,15 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from hypothesis import strategies as st
 
 from test.methods import rows_binary, rows_conv, rows_indexing, rows_movement, rows_reduce
 from test.methods.row import Case, Input, Row, Shape, given, index
 from test.methods.rows_unary import ACTIVATIONS, ROUNDING, TRANSCENDENTAL
 from test.methods.table import TABLE
+from test.optional import need
+
+hypothesis = need("hypothesis")
+st = hypothesis.strategies
 
 Call = tuple[Row, Case, str]
 Draw = Any

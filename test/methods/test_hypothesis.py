@@ -11,14 +11,19 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from test.methods import strategies
 from test.methods.differences import check_gradient
 from test.methods.run import check_values
 from test.methods.strategies import Call
+from test.optional import need
 from weft import Tensor
+
+hypothesis = need("hypothesis")
+HealthCheck = hypothesis.HealthCheck
+given = hypothesis.given
+settings = hypothesis.settings
+st = hypothesis.strategies
 
 ASKED = os.environ.get("METHODS_EXAMPLES")
 SETTINGS = settings(

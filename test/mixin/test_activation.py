@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-import torch.nn.functional as F
 
 from test.mixin.compare import check, random
+from test.optional import optional
 from weft import Tensor, dtypes
+
+torch = optional("torch")
+F = optional("torch.nn.functional")
 
 DATA = np.concatenate([random(200, low=-12, high=12), np.float32([0, -0.0, 1e-6, 30, -30])])
 

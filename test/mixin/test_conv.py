@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import torch
-import torch.nn.functional as F
 
 from test.mixin.compare import check, random
+from test.optional import optional
 from weft import Tensor, dtypes
 from weft.errors import ShapeError
+
+torch = optional("torch")
+F = optional("torch.nn.functional")
 
 
 def wide(data: Any) -> Any:

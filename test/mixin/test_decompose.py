@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from test.mixin.compare import check
+from test.optional import optional
 from weft import Tensor
 from weft.errors import ArgumentError, DTypeError, ShapeError
+
+torch = optional("torch")
 
 SHAPES = [(1, 1), (2, 2), (3, 5), (5, 3), (4, 1), (1, 4), (2, 3, 3), (9, 6)]
 TOLERANCE = {"float32": 2e-5, "float64": 1e-12}

@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from test.mixin.compare import check, random
+from test.optional import optional
 from weft import Tensor, Variable, dtypes
 from weft.errors import DTypeError, IndexingError
+
+torch = optional("torch")
 
 DATA = np.arange(60, dtype=np.int32).reshape(3, 4, 5)
 

@@ -12,10 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from test.mixin.compare import check
+from test.optional import optional
 from weft import GlobalCounters, Tensor
 from weft.dtype import dtypes
 from weft.errors import IndexingError, ShapeError
 from weft.uop.node import UOp
+
+torch = optional("torch")
 
 DATA = np.arange(24, dtype=np.int32).reshape(2, 3, 4)
 

@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-import torch.nn.functional as F
 
 from test.mixin.compare import check, random
+from test.optional import optional
 from weft import Tensor, dtypes
 from weft.errors import ArgumentError, DTypeError, ShapeError
+
+torch = optional("torch")
+F = optional("torch.nn.functional")
 
 
 def wide(data: Any) -> Any:

@@ -6,10 +6,12 @@ import math
 
 import numpy as np
 import pytest
-import scipy.stats
 
+from test.optional import optional
 from weft import Device, GlobalCounters, Tensor, dtypes
 from weft.errors import ArgumentError, DTypeError
+
+scipy = optional("scipy")
 
 KNOWN = [
     (0x0000000000000000, 0x0000000000000000, 0x99BA4EFE6B200159),

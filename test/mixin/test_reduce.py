@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.special
-import torch
 
 from test.mixin.compare import check, random
+from test.optional import optional
 from weft import Tensor, dtypes
 from weft.errors import ShapeError
+
+scipy = optional("scipy")
+torch = optional("torch")
 
 DATA = random(3, 4, 5)
 AXES: list[Any] = [None, 0, 1, -1, (0, 2)]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
-import torch.nn.functional as functional
 
 from test.mixin.compare import check
+from test.optional import optional
 from weft import Tensor
 from weft.errors import ArgumentError, ShapeError
+
+torch = optional("torch")
+functional = optional("torch.nn.functional")
 
 SIZES = [
     ((2, 3, 7), [(5,), (14,), (1,), (7,), (20,)]),

@@ -6,10 +6,12 @@ import math
 
 import numpy as np
 import pytest
-import torch
 
 from test.mixin.compare import check
+from test.optional import optional
 from weft import GlobalCounters, Tensor, dtypes
+
+torch = optional("torch")
 
 SHAPES = [((0,), 0), ((1,), 0), ((5,), -1), ((17,), 0), ((3, 40), 1), ((40, 3), 0)]
 LONG = [((700,), 0), ((2, 1100), 1), ((1100, 3), 0), ((2, 600, 3), 1), ((5000,), 0)]

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from test.mixin.compare import check
+from test.optional import optional
 from weft import Context, GlobalCounters, Tensor, dtypes
 from weft.errors import ArgumentError, DTypeError, ShapeError
+
+torch = optional("torch")
 
 REDUCTIONS = ["sum", "prod", "mean", "amax", "amin"]
 

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from test.mixin.compare import check
+from test.optional import optional
 from weft import GlobalCounters, Tensor, dtypes
+
+torch = optional("torch")
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1])

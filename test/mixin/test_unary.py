@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.special
 
 from test.mixin.compare import check, random
+from test.optional import optional
 from weft import Tensor, dtypes
 from weft.uop.node import UOp
+
+scipy = optional("scipy")
 
 WIDE = random(500, low=-30, high=30)
 UNIT = np.concatenate([random(300, low=-1, high=1), np.float32([-1, -0.5, 0, 0.5, 1])])

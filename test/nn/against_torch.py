@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
 
+from test.optional import need
 from weft import Context, Tensor, nn
 
-torch = pytest.importorskip("torch")
+torch = need("torch")
 
 TOLERANCES = {"float32": (1.3e-6, 1e-5), "float64": (1e-7, 1e-7)}
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from test.optional import need
 from weft.errors import DataError
 from weft.knobs import Context
 from weft.nn import datasets
@@ -21,7 +22,7 @@ from weft.nn.datasets import cifar, digits, mnist
 
 
 def test_digits_are_those_of_scikit_learn() -> None:
-    sklearn = pytest.importorskip("sklearn.datasets", reason="pip install scikit-learn")
+    sklearn = need("sklearn.datasets")
     reference = sklearn.load_digits()
     testing = np.arange(1797) % 5 == 4
     images, labels, test_images, test_labels = (part.numpy() for part in digits())

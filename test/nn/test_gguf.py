@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from test.optional import need
 from weft import GlobalCounters, Tensor, dtypes
 from weft.errors import DataError
 from weft.nn.formats.dequantise import FORMATS, BlockFormat
@@ -20,7 +21,7 @@ HALVES = {"Q4_1": (0, 2), "Q5_1": (0, 2), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K"
 
 @pytest.fixture(scope="module")
 def gguf() -> Any:
-    return pytest.importorskip("gguf", reason="pip install gguf, the reference of the formats")
+    return need("gguf")
 
 
 def random_blocks(layout: BlockFormat, rows: int, columns: int) -> np.ndarray[Any, Any]:

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from test.children import Child
+from test.optional import need
 from weft import GlobalCounters, Tensor, dtypes
 from weft.errors import ArgumentError, DataError
 from weft.nn.state import safe_load, safe_load_metadata, safe_save
@@ -81,7 +83,7 @@ def test_loading_reads_nothing_but_the_header(tmp_path: Path) -> None:
 
 
 def test_the_safetensors_library_reads_and_writes_the_same(tmp_path: Path) -> None:
-    library = pytest.importorskip("safetensors.numpy", reason="pip install safetensors")
+    library = need("safetensors.numpy")
     simple = {n: t for n, t in sample().items() if "fp8" not in n and n != "bfloat16"}
     safe_save(simple, tmp_path / "ours.safetensors", metadata={"k": "v"})
     for name, array in library.load_file(tmp_path / "ours.safetensors").items():
@@ -235,16 +237,16 @@ while True:
 def kill_while_saving(path: Path, times: int, environment: dict[str, str]) -> Iterator[int]:
     """The number in the file after each of several kills, which must be a whole save."""
     for number in range(times):
-        process = subprocess.Popen(
+        process = Child(
             [sys.executable, "-c", SAVER, str(path)], stdout=subprocess.PIPE, env=environment
         )
-        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
         while not path.exists():
             assert process.poll() is None
             time.sleep(0.01)
         time.sleep(0.02 + 0.0137 * number % 0.1)
         process.send_signal(signal.SIGKILL)
-        process.wait()
+        process.wait(60)
         process.stdout.close()
         state = safe_load(path)
         values = state["a"].numpy()

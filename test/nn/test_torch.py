@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from test.optional import need
 from weft import Tensor, nn
 from weft.errors import ArgumentError, DataError, DTypeError
 from weft.nn.torch import from_torch, load_module, state_dict
 
-torch = pytest.importorskip("torch")
+torch = need("torch")
 
 
 @pytest.mark.parametrize("kind", ["float32", "float64", "bfloat16", "int64", "uint8", "bool"])
@@ -87,7 +88,7 @@ def test_a_checkpoint_gives_the_same_logits(tmp_path: Any, suffix: str, is_zip: 
 
 def test_a_saved_model_opens_in_pytorch(tmp_path: Any) -> None:
     """Through the safetensors library, and with the same logits."""
-    safetensors = pytest.importorskip("safetensors.torch")
+    safetensors = need("safetensors.torch")
     theirs, ours = torch_net(), Net()
     nn.state.safe_save(nn.state.get_state_dict(ours), tmp_path / "x.safetensors")
     theirs.load_state_dict(safetensors.load_file(tmp_path / "x.safetensors"))

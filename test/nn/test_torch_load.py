@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from test.optional import need
 from weft import Tensor, dtypes
 from weft.errors import DataError
 from weft.nn.formats.pickled import PickleReader
@@ -25,7 +26,7 @@ PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 # ------------------------------------------------------------ with PyTorch
 @pytest.fixture(scope="module")
 def torch() -> Any:
-    return pytest.importorskip("torch", reason="PyTorch is not installed (make test says how)")
+    return need("torch")
 
 
 def examples(torch: Any) -> dict[str, Any]:

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
+from test.optional import found, need, skip
 from test.renderer.corpus import Case, launch_sizes
 from weft.renderer.base import ProgramSpec, program_variables
 
@@ -24,20 +23,19 @@ from weft.renderer.base import ProgramSpec, program_variables
 # ------------------------------------------------------------ CUDA C -> machine code
 @functools.cache
 def _nvrtc() -> ctypes.CDLL | None:
-    try:
-        nvidia: Any = importlib.import_module("nvidia")
-    except ImportError:
+    nvidia = found("nvidia")
+    if nvidia is None:
         return None
     folders = [Path(path) for path in nvidia.__path__]
-    found = [path for folder in folders for path in sorted(folder.rglob("libnvrtc.so*"))]
-    return ctypes.CDLL(str(found[0])) if found else None
+    files = [path for folder in folders for path in sorted(folder.rglob("libnvrtc.so*"))]
+    return ctypes.CDLL(str(files[0])) if files else None
 
 
 def compile_cuda(source: str, arch: str = "sm_90") -> bytes:
     """The machine code, or an AssertionError with the compiler's messages."""
     library = _nvrtc()
     if library is None:
-        pytest.skip("NVRTC is not installed: pip install nvidia-cuda-nvrtc-cu12")
+        skip("nvidia", "brings no NVRTC")
     program = ctypes.c_void_p()
     size = ctypes.c_size_t()
     library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"k.cu", 0, None, None)
@@ -58,8 +56,10 @@ def compile_cuda(source: str, arch: str = "sm_90") -> bytes:
 @functools.cache
 def _opencl() -> Any:
     """A queue on any device; None if there is none."""
+    cl = found("pyopencl")
+    if cl is None:
+        return None
     try:
-        cl: Any = importlib.import_module("pyopencl")
         devices = [device for platform in cl.get_platforms() for device in platform.get_devices()]
     except Exception:
         # the package is there but no driver is: it raises an error of its own
@@ -71,8 +71,8 @@ def run_opencl(case: Case, spec: ProgramSpec) -> list[bytes]:
     """The contents of the buffers after a run on the first OpenCL device."""
     queue = _opencl()
     if queue is None:
-        pytest.skip("OpenCL is not installed: pip install pyopencl pocl-binary-distribution")
-    cl: Any = importlib.import_module("pyopencl")
+        skip("pyopencl", "finds no device")
+    cl = need("pyopencl")
     with warnings.catch_warnings():
         # the compiler's remarks, and the cache's
         warnings.simplefilter("ignore")
@@ -102,8 +102,10 @@ def _variables(spec: ProgramSpec) -> Sequence[Any]:
 @functools.cache
 def _webgpu() -> Any:
     """A device with the limits that every device has; None if there is none."""
+    wgpu = found("wgpu")
+    if wgpu is None:
+        return None
     try:
-        wgpu: Any = importlib.import_module("wgpu")
         return wgpu.gpu.request_adapter_sync().request_device_sync()
     except Exception:
         # the package is there but no driver is: it raises an error of its own
@@ -114,14 +116,14 @@ def validate_wgsl(source: str) -> Any:
     """The module, or the validator's error."""
     device = _webgpu()
     if device is None:
-        pytest.skip("WebGPU is not installed: pip install wgpu, and a driver")
+        skip("wgpu", "finds no device with a driver")
     return device.create_shader_module(code=source)
 
 
 def run_wgsl(case: Case, spec: ProgramSpec) -> list[bytes]:
     """The contents of the buffers after a run."""
     module = validate_wgsl(spec.src)
-    device, wgpu = _webgpu(), importlib.import_module("wgpu")
+    device, wgpu = _webgpu(), need("wgpu")
     usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC
     contents = list(case.before)
     variables = [case.values[v.arg.name] for v in _variables(spec)]

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-import pytest
 
+from test.optional import need_program
 from weft.dtype import DType, dtypes, to_numpy_dtype
 from weft.renderer.base import Renderer
 from weft.renderer.cstyle import CRenderer
@@ -126,9 +125,7 @@ def run_c(
 
 @functools.cache
 def compile_c(text: str) -> ctypes.CDLL:
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("there is no C compiler (cc) on this machine")
+    compiler = need_program("cc")
     with tempfile.TemporaryDirectory() as folder:
         source, library = Path(folder, "kernel.c"), Path(folder, "kernel.so")
         source.write_text(text)
@@ -143,7 +140,7 @@ def compile_c(text: str) -> ctypes.CDLL:
         ]
         flags.append("-Wno-unused-variable")
         command = [compiler, *flags, str(source), "-o", str(library), "-lm"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
         assert done.returncode == 0, f"{done.stderr}\n{text}"
         return ctypes.CDLL(str(library))
 

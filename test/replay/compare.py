@@ -83,11 +83,14 @@ def unpack(commit: str, folder: Path) -> Path:
     """The files of a commit in a folder; the repository is only read."""
     folder.mkdir()
     archive = subprocess.run(
-        ["git", "-C", str(ROOT), "archive", commit, "weft"], capture_output=True, check=False
+        ["git", "-C", str(ROOT), "archive", commit, "weft"],
+        capture_output=True,
+        check=False,
+        timeout=300,
     )
     if archive.returncode:
         raise SystemExit(f"{commit!r} is no file and no commit: {archive.stderr.decode().strip()}")
-    subprocess.run(["tar", "-x", "-C", str(folder)], input=archive.stdout, check=True)
+    subprocess.run(["tar", "-x", "-C", str(folder)], input=archive.stdout, check=True, timeout=300)
     return folder
 
 
@@ -102,6 +105,8 @@ def record_of(checkout: Path, folder: Path, random_count: int) -> Record:
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     command = [sys.executable, str(HERE / "recording.py"), str(target), str(random_count)]
-    subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL, cwd=folder)
+    subprocess.run(
+        command, env=environment, check=True, stdout=subprocess.DEVNULL, cwd=folder, timeout=3600
+    )
     found: Record = json.loads(target.read_text(encoding="utf-8"))
     return found

@@ -146,3 +146,20 @@ done:
   ret void
 }
 """
+
+# Says in out[0] that it has begun, and goes on until out[1] is not 0.
+ENDLESS = """
+define void @endless(ptr %args, i64 %begin, i64 %end) {
+entry:
+  %out = load ptr, ptr %args
+  %end.p = getelementptr i64, ptr %out, i64 1
+  store volatile i64 1, ptr %out
+  br label %loop
+loop:
+  %asked = load volatile i64, ptr %end.p
+  %goes.on = icmp eq i64 %asked, 0
+  br i1 %goes.on, label %loop, label %done
+done:
+  ret void
+}
+"""

@@ -122,7 +122,7 @@ def test_several_threads_compile_at_once(threads: None) -> None:
     for user in users:
         user.start()
     for user in users:
-        user.join()
+        user.join(300)
     assert found == [expected] * 3
 
 
@@ -193,11 +193,11 @@ def test_a_compiler_that_is_asked_for_its_target_while_another_compiles() -> Non
     threads = [
         threading.Thread(target=compile_another, daemon=True),
         threading.Thread(
-            target=lambda: has_lock.wait() and found.append(Asking().complete("")), daemon=True
+            target=lambda: has_lock.wait(300) and found.append(Asking().complete("")), daemon=True
         ),
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
     assert len(found) == 2 and found[0] == found[1]

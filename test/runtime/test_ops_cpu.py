@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import gc
-import os
 import signal
 import threading
-import time
 
 import numpy as np
 import pytest
 
-from test.runtime.kernels import ADD, BUSY, COUNT, SUM, store_constant
+from test.runtime.kernels import ADD, COUNT, SUM, store_constant
 from test.test_device import run_python
 from weft.device import Buffer, Device
 from weft.dtype import dtypes
@@ -101,7 +99,7 @@ def test_one_program_in_many_threads():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(300)
     for value in range(4):
         np.testing.assert_array_equal(results[value], np.arange(1000) + value)
 
@@ -116,7 +114,7 @@ def test_compiling_in_many_threads():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(300)
     assert found == {value: value for value in range(8)}
 
 
@@ -267,24 +265,6 @@ def test_renderer_knows_the_target():
 
 
 # *** signals ***
-
-
-def test_an_interrupt_during_a_kernel_comes_after_it():
-    out = Buffer("CPU", 1, dtypes.int64).copyin(bytes(8))
-    program = load(BUSY, "busy", threads_n=2, n_bufs=1, n_vars=1)
-    for _ in range(20):
-        timer = threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
-        with pytest.raises(KeyboardInterrupt):
-            program([out], [100_000_000])
-            time.sleep(5)
-        timer.join()
-        if out.numpy()[0] != 0:
-            # otherwise it came before the kernel did
-            break
-    assert out.numpy()[0] != 0
-    program([out], [10])
-    test_parallel_kernel_with_a_negative_value_on_every_cpu_device()
 
 
 def test_an_interrupted_process_ends_cleanly():

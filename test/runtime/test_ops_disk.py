@@ -624,7 +624,7 @@ def test_threads_read_while_one_writes(path: Path) -> None:
     for value in range(20):
         buffer.view(1, dtypes.uint8, 0).copyin(bytes([value]))
     for thread in threads:
-        thread.join()
+        thread.join(300)
     assert wrong == []
     assert disk[:2].tolist() == [19, 1]
 

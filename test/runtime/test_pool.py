@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import os
 import signal
 import threading
@@ -141,7 +142,7 @@ def test_python_threads_at_once(any_pool, count):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(300)
     assert not errors
 
 
@@ -228,7 +229,7 @@ def test_fork_while_another_thread_runs_a_kernel(count, busy):
     if child == 0:
         os._exit(0 if np.array_equal(call(pool, count, 1000), np.arange(1000)) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    runner.join()
+    runner.join(300)
 
 
 @needs_native
@@ -245,6 +246,8 @@ def test_a_stopped_pool_still_does_the_work(count):
 def test_workers_leave_signals_to_the_main_thread(count):
     """A signal must interrupt the main thread's sleep, so no worker may be the one to get it."""
     call(pool, count, 100)
+    # its thread, which ends tests that hang, blocks all signals
+    faulthandler.cancel_dump_traceback_later()
     seen = []
     before = signal.signal(signal.SIGUSR1, lambda number, frame: seen.append(number))
     try:

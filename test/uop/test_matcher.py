@@ -282,6 +282,7 @@ def test_the_table_is_printed_at_exit(level: int, printed: bool) -> None:
         capture_output=True,
         text=True,
         env={"TRACK_MATCH_STATS": str(level), "PYTHONPATH": ":".join(sys.path)},
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     assert ("all " in done.stderr and " rules" in done.stderr) == printed

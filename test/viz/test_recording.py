@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from test.children import Child
 from test.viz import program
 from weft import Tensor, Variable
 from weft.codegen import pipeline
@@ -204,7 +204,7 @@ def test_two_threads_do_not_mix_their_kernels(tmp_path: Path) -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join()
+            thread.join(300)
     reader = TraceReader(tmp_path / "threads.weft")
     passes = len(pipeline.KERNEL_PASSES) + len(pipeline.PROGRAM_PASSES)
     kernels = [unit for unit in reader.index["units"] if unit["kind"] == "kernel"]
@@ -276,21 +276,19 @@ def test_viz_serves_the_page_when_the_program_ends(tmp_path: Path) -> None:
     """The page is a process of its own, which is not watched itself though VIZ is set."""
     code = "from weft import Tensor; (Tensor([1, 2]) + 1).realize(); print('done')"
     path = tmp_path / "one.weft"
-    with subprocess.Popen(
+    with Child(
         [sys.executable, "-c", code],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT), "VIZ": "1", "VIZ_TRACE": str(path)},
         stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
     ) as running:
         assert running.stdout is not None
+        # in the order in which they were said, though standard output is no terminal
         assert running.stdout.readline() == "done\n"
         url = running.stdout.readline().removeprefix("weft viz: ").strip()
         with urllib.request.urlopen(f"{url}api/index", timeout=60) as response:
             assert len(json.load(response)["items"]) == 1
-        # as Ctrl-C does: both processes get it
-        os.killpg(running.pid, signal.SIGINT)
+        running.interrupt()
         assert running.wait(60) == 0
     assert [found.name for found in tmp_path.iterdir()] == ["one.weft"]
 

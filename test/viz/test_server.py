@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from test.children import Child
 from weft import Tensor
 from weft.commands.main import main
 from weft.viz import server as server_module
@@ -41,7 +42,7 @@ def server(trace_path: Path) -> Iterator[Server]:
         thread.start()
         yield running
         running.shutdown()
-        thread.join()
+        thread.join(300)
 
 
 def ask(
@@ -186,13 +187,12 @@ def test_the_vendored_library_comes_with_its_licence() -> None:
 # ------------------------------------------------------------ the command
 def test_the_command_prints_the_address_and_ends_with_an_interrupt(trace_path: Path) -> None:
     command = [sys.executable, "-m", "weft", "viz", str(trace_path)]
-    running = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    assert running.stdout is not None
-    first = running.stdout.readline()
-    assert re.fullmatch(r"weft viz: http://127\.0\.0\.1:\d+/[\w-]{32,}/\n", first)
-    running.send_signal(2)
-    assert running.wait(60) == 0
-    running.stdout.close()
+    with Child(command, cwd=ROOT, stdout=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        first = running.stdout.readline()
+        assert re.fullmatch(r"weft viz: http://127\.0\.0\.1:\d+/[\w-]{32,}/\n", first)
+        running.interrupt()
+        assert running.wait(60) == 0
 
 
 def test_mistakes_at_the_command_line(

@@ -365,7 +365,12 @@ class CapturedGraph:
             return self._value(source, call, draws)
 
         with_once = bool(self.launches.once) and self._has_changed(storages)
-        fresh = self.launches.launch(self._buffers(call, storages), value_of, with_once)
+        try:
+            fresh = self.launches.launch(self._buffers(call, storages), value_of, with_once)
+        except BaseException:
+            # the kept steps may have been interrupted: they run again
+            self._watched = None
+            raise
         history.overwrite(written)
         forget_readers(set(written))
         for node in written:

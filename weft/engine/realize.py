@@ -12,6 +12,7 @@ it.
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -405,22 +406,36 @@ def uninterrupted(writes_in_place: bool) -> AbstractContextManager[None]:
 
 
 _NOTHING = nullcontext()
+# After so long, who pressed Ctrl-C is told why nothing happens.
+_SILENT_SECONDS = 1.0
 
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    caught: list[Any] = []
+    caught: list[threading.Timer] = []
     before = signal.getsignal(signal.SIGINT)
     if before is None:
         yield
         return
-    signal.signal(signal.SIGINT, lambda number, frame: caught.append((number, frame)))
+
+    def note(number: int, frame: Any) -> None:
+        if not caught:
+            caught.append(threading.Timer(_SILENT_SECONDS, _say_waiting))
+            caught[0].daemon = True
+            caught[0].start()
+
+    signal.signal(signal.SIGINT, note)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
         if caught:
+            caught[0].cancel()
             signal.raise_signal(signal.SIGINT)
+
+
+def _say_waiting() -> None:
+    print("weft: Ctrl-C waits for a step that writes in place", file=sys.stderr, flush=True)
 
 
 def synchronize_all(devices: Iterable[str]) -> None:

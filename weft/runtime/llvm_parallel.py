@@ -38,6 +38,10 @@ _STACK_BYTES = 64 << 20
 # A thread that waits for the interpreter gets it after this long, instead of 5 ms: kernels that
 # are ready wait no longer than that for their compiler, and it asks a few times a kernel.
 _SWITCH_SECONDS = 5e-4
+# Sources of so many characters may take LLVM more than a second.
+_LONG_SOURCE = 100_000
+# How long an interrupted compilation is waited for. Most kernels take a few milliseconds.
+_PATIENCE_SECONDS = 0.05
 
 # In: a target machine, IR text, a place for three messages. Out: a memory buffer, or null.
 _IR = """
@@ -168,8 +172,10 @@ class _Team:
         # None: there are no more
         self._waiting: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._errors: list[BaseException] = []
-        # The first machine is that of the thread that makes the sources, and helps in the end.
+        # The first machine is of use when all sources are made.
         self._threads = _start_threads([functools.partial(self._serve, m) for m in machines[1:]])
+        # by thread, in the order in which they were started
+        self._used = machines[1 : 1 + len(self._threads)]
 
     def put(self, job: _Job) -> None:
         self._waiting.put(job)
@@ -185,24 +191,41 @@ class _Team:
             self._errors.append(error)
 
     def finish(self) -> None:
-        """Helps until all jobs are done; raises what went wrong in any thread."""
-        with contextlib.suppress(queue.Empty):
-            while (job := self._waiting.get_nowait()) is not None:
-                self._compile_one(self._machines[0], job)
-        self.dismiss()
+        """Returns when all jobs are done; raises what went wrong in any thread.
+
+        This thread only waits: Ctrl-C ends a wait at once, but LLVM hears no signals.
+        """
+        if not self._threads or not self._waiting.empty():
+            started = _start_threads([functools.partial(self._serve, self._machines[0])])
+            self._threads += started
+            self._used += self._machines[: len(started)]
+        if not self._threads:
+            # the system allows none
+            with contextlib.suppress(queue.Empty):
+                while (job := self._waiting.get_nowait()) is not None:
+                    self._compile_one(self._machines[0], job)
+        for _ in self._threads:
+            self._waiting.put(None)
+        for thread in self._threads:
+            thread.join()
         if self._errors:
             raise self._errors[0]
 
-    def dismiss(self) -> None:
-        """Ends the threads, whether all is done or not."""
+    def dismiss(self) -> list[Any]:
+        """Ends the threads, whether all is done or not. The machines that nobody uses any more.
+
+        A thread that is in the middle of a kernel, which may take long, is left to itself.
+        """
         with contextlib.suppress(queue.Empty):
             while True:
                 self._waiting.get_nowait()
         for _ in self._threads:
             self._waiting.put(None)
         for thread in self._threads:
-            thread.join()
-        self._threads = []
+            thread.join(_PATIENCE_SECONDS)
+        busy = [m for t, m in zip(self._threads, self._used, strict=True) if t.is_alive()]
+        self._threads, self._used = [], []
+        return [machine for machine in self._machines if machine not in busy]
 
 
 def _start_threads(targets: list[Callable[[], None]]) -> list[threading.Thread]:
@@ -242,13 +265,15 @@ class ParallelLLVMCompiler(LLVMCompiler):
         self._idle_machines: list[Any] = []
         self._prepare_more = prepare
 
+    def compile(self, src: str) -> bytes:
+        """What may take long is left to a thread: Ctrl-C does not wait for it."""
+        return super().compile(src) if len(src) < _LONG_SOURCE else self.compile_all([src])[0]
+
     def compile_all(self, sources: Iterable[str]) -> list[bytes]:
         """Threads compile what has come while `sources` makes the next."""
-        threads = min(usable_cores() - 1, _MOST_THREADS)
-        if threads < 1:
-            return super().compile_all(sources)
-        with _quick_switches(), self._machines(1 + threads) as machines:
-            team = _Team(self._prepare, self._compile_job, machines)
+        threads = max(1, min(usable_cores() - 1, _MOST_THREADS))
+        with _quick_switches():
+            team = _Team(self._prepare, self._compile_job, self._take_machines(1 + threads))
             jobs: list[_Job] = []
             try:
                 for source in sources:
@@ -256,7 +281,7 @@ class ParallelLLVMCompiler(LLVMCompiler):
                     team.put(jobs[-1])
                 team.finish()
             finally:
-                team.dismiss()
+                self._idle_machines += team.dismiss()
         return [self._checked(job) for job in jobs]
 
     def _prepare(self) -> None:
@@ -278,19 +303,14 @@ class ParallelLLVMCompiler(LLVMCompiler):
     def _checked(self, job: _Job) -> bytes:
         """What a thread made, if it can be loaded; else what the base says about the source."""
         if job.code is None:
-            return self.compile(job.source)
+            return super().compile(job.source)
         self.check(job.source, job.code)
         return job.code
 
-    @contextlib.contextmanager
-    def _machines(self, count: int) -> Iterator[list[Any]]:
+    def _take_machines(self, count: int) -> list[Any]:
         """Target machines that nobody else uses meanwhile."""
         taken: list[Any] = []
         with contextlib.suppress(IndexError):
             while len(taken) < count:
                 taken.append(self._idle_machines.pop())
-        taken += [create_target_machine(self.opt_level) for _ in range(count - len(taken))]
-        try:
-            yield taken
-        finally:
-            self._idle_machines += taken
+        return taken + [create_target_machine(self.opt_level) for _ in range(count - len(taken))]

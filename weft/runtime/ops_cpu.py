@@ -31,6 +31,16 @@ from weft.runtime.pool import KernelFunction, pool
 _compiler = ParallelLLVMCompiler(prepare=pool.prepare)
 
 
+# What runs longer than this can be stopped by Ctrl-C, at the price of three system calls.
+_LONG_SECONDS = 0.01
+# A kernel on one thread that touches no more is short: the pool's code is not made for it alone.
+_SMALL_BYTES = 64 << 10
+
+
+def _is_worth_a_pool(bufs: Sequence[Buffer]) -> bool:
+    return pool.is_prepared or any(buf.nbytes > _SMALL_BYTES for buf in bufs)
+
+
 class CPUProgram(Program):
     """A kernel in memory. `threads_n` is the size of its parallel axis; 1: it has none."""
 
@@ -46,6 +56,7 @@ class CPUProgram(Program):
         self.address = self._code.address
         self._function = KernelFunction(self.address)
         self._args_type = ctypes.c_int64 * (n_bufs + n_vars)
+        self._may_be_long = True
 
     def __call__(
         self, bufs: Sequence[Buffer], vals: Sequence[int] = (), wait: bool = False
@@ -57,8 +68,14 @@ class CPUProgram(Program):
             )
         # New for each call: several threads may run one program at once.
         args = self._args_type(*[buf.address for buf in bufs], *vals)
-        start = time.perf_counter() if wait else 0.0
-        if self.threads_n > 1:
+        start = time.perf_counter()
+        if self._may_be_long and (self.threads_n > 1 or _is_worth_a_pool(bufs)):
+            row = (ctypes.c_int64 * 3)(self.address, ctypes.addressof(args), self.threads_n)
+            pool.run_guarded(ctypes.addressof(row), 1, usable_cores())
+            # without variables the next call does the same
+            is_long = time.perf_counter() - start > _LONG_SECONDS
+            self._may_be_long = is_long or self.n_vars > 0
+        elif self.threads_n > 1:
             pool.run(self.address, ctypes.addressof(args), self.threads_n)
         else:
             self._function(ctypes.addressof(args), 0, 1)
@@ -113,6 +130,7 @@ class CPUGraph:
         self._words = words
         self._launches: list[tuple[CPUProgram, Sequence[tuple[int, int]]]] = []
         self._rows = 0
+        self._may_be_long = True
 
     def record(self, program: Program, arguments: Sequence[tuple[int, int]]) -> None:
         """Adds a launch; its buffers, then its variables, are (word, what is added to it)."""
@@ -120,6 +138,7 @@ class CPUGraph:
             raise ArgumentError(f"cannot record {program.name} with {len(arguments)} arguments")
         self._launches.append((program, tuple(arguments)))
         self._rows = 0
+        self._may_be_long = True
 
     def _build(self) -> None:
         count = sum(len(arguments) for _, arguments in self._launches)
@@ -147,17 +166,27 @@ class CPUGraph:
         """Runs all launches in order, with the words as they are now."""
         if not self._rows:
             self._build()
-        pool.run_table(self._address, self._rows, self._threads)
+        if not self._may_be_long:
+            pool.run_table(self._address, self._rows, self._threads)
+            return
+        start = time.perf_counter()
+        pool.run_guarded(self._address, self._rows, self._threads)
+        self._may_be_long = time.perf_counter() - start > _LONG_SECONDS
 
     def begin(self) -> None:
         """As `replay`, but may return before all is done: `finish` has to follow."""
         if not self._rows:
             self._build()
-        self._begun = pool.begin_table(self._address, self._threads)
+        if not self._may_be_long:
+            self._begun = pool.begin_table(self._address, self._threads)
 
     def finish(self) -> None:
         """Returns when all of what was begun is done."""
-        pool.finish_table(self._address, self._rows, self._threads, self._begun)
+        if self._may_be_long:
+            # nothing was begun: this can be interrupted
+            self.replay()
+        else:
+            pool.finish_table(self._address, self._rows, self._threads, self._begun)
 
 
 def describe_target(facts: CPUFacts) -> Target:

@@ -18,6 +18,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from weft.runtime.llvm import LoadedCode, compile_own, load_all, machine_name, usable_cores
@@ -53,7 +54,17 @@ declare i32 @sched_getcpu()
 declare i32 @pthread_setaffinity_np(i64, i64, ptr)
 declare i64 @llvm.smin.i64(i64, i64)
 declare i64 @llvm.smax.i64(i64, i64)
+declare i64 @pthread_self()
+declare i32 @pthread_kill(i64, i32)
+declare ptr @pthread_getspecific(i32)
+declare i32 @pthread_setspecific(i32, ptr)
+declare i32 @sigaction(i32, ptr, ptr)
+declare i32 @_setjmp(ptr) returns_twice
+declare void @longjmp(ptr, i32) noreturn
 {declare_pause}
+
+; What a guarded call and the handler of its interrupts share: see `_WORDS` below.
+@weft_pool_interrupts = global [{interrupt_words} x i64] zeroinitializer, align 64
 
 define internal void @pause() {{
   {call_pause}
@@ -172,6 +183,13 @@ done:
 
 define ptr @weft_pool_worker(ptr %state) {{
 entry:
+  ; where it stands when it is told to stop: a flag, then a jump buffer
+  %place = alloca [{place_words} x i64], align 64
+  store volatile i64 0, ptr %place
+  %jump.p = getelementptr i64, ptr %place, i64 8
+  %key.p = getelementptr i64, ptr @weft_pool_interrupts, i64 {word_key}
+  %key = load i32, ptr %key.p
+  %known = call i32 @pthread_setspecific(i32 %key, ptr %place)
   %limit.p = getelementptr i8, ptr %state, i64 32
   %stop.p = getelementptr i8, ptr %state, i64 36
   %spin.p = getelementptr i8, ptr %state, i64 40
@@ -227,7 +245,13 @@ try:
   %entered = extractvalue {{ i64, i1 }} %swap, 1
   br i1 %entered, label %inside.region, label %enter
 inside.region:
+  %stopped = call i32 @_setjmp(ptr %jump.p) returns_twice
+  %goes.on = icmp eq i32 %stopped, 0
+  br i1 %goes.on, label %working, label %leave
+working:
+  store volatile i64 1, ptr %place
   call void @work(ptr %state, i64 32)
+  store volatile i64 0, ptr %place
   br label %leave
 leave:
   %before = atomicrmw sub ptr %gate.p, i64 1 seq_cst
@@ -303,12 +327,13 @@ opened:
 }}
 
 ; The caller's share of an open region, until all of it is done.
-define internal void @close(ptr %state) {{
+define internal void @close(ptr %state, ptr %phase) {{
 entry:
   %spin.p = getelementptr i8, ptr %state, i64 40
   %busy.p = getelementptr i8, ptr %state, i64 48
   %gate.p = getelementptr i8, ptr %state, i64 128
   %joiner.p = getelementptr i8, ptr %state, i64 196
+  store volatile i64 2, ptr %phase
   call void @work(ptr %state, i64 0)
   ; Closing keeps late workers out, so that nobody waits for one that has not even woken up.
   %closed.from = atomicrmw and ptr %gate.p, i64 -2147483649 seq_cst
@@ -338,37 +363,71 @@ join.end:
   store atomic i32 0, ptr %joiner.p seq_cst, align 4
   br label %finish
 finish:
+  store volatile i64 0, ptr %phase
   store atomic i32 0, ptr %busy.p release, align 4
   ret void
 }}
 
-; Runs fn over [0, size).
-define void @weft_pool_run(ptr %state, ptr %fn, ptr %args, i64 %size, i32 %threads) {{
+; Runs fn over [0, size). The phase says what an interrupt finds: 0 nothing that can be left, 1 a
+; kernel, 2 a region that is open.
+define internal void @run(ptr %state, ptr %fn, ptr %args, i64 %size, i32 %threads, ptr %phase) {{
 entry:
   %opened = call i1 @open(ptr %state, ptr %fn, ptr %args, i64 %size, i32 %threads)
   br i1 %opened, label %shared, label %alone
 shared:
-  call void @close(ptr %state)
+  call void @close(ptr %state, ptr %phase)
   ret void
 alone:
   %has.work = icmp sgt i64 %size, 0
   br i1 %has.work, label %alone.call, label %nothing
 alone.call:
+  store volatile i64 1, ptr %phase
   call void %fn(ptr %args, i64 0, i64 %size)
+  store volatile i64 0, ptr %phase
   br label %nothing
 nothing:
+  ret void
+}}
+
+define void @weft_pool_run(ptr %state, ptr %fn, ptr %args, i64 %size, i32 %threads) {{
+  %phase = alloca i64
+  call void @run(ptr %state, ptr %fn, ptr %args, i64 %size, i32 %threads, ptr %phase)
   ret void
 }}
 
 ; Runs a table of (fn, args, size) from one row on, one after the other: a replay is one call from
 ; Python.
 define void @weft_pool_run_table(ptr %state, ptr %table, i64 %first, i64 %count, i32 %threads) {{
+  %phase = alloca i64
+  %stopped = call i32 @run_table(ptr %state, ptr %table, i64 %first, i64 %count, i32 %threads,
+                                 ptr %phase)
+  ret void
+}}
+
+; The same; whether an interrupt that came between two rows stopped it.
+define internal i32 @run_table(ptr %state, ptr %table, i64 %first, i64 %count, i32 %threads,
+                               ptr %phase) {{
 entry:
+  %pending.p = getelementptr i64, ptr @weft_pool_interrupts, i64 {word_pending}
+  %is.guarded = icmp eq ptr %phase, @weft_pool_interrupts
   br label %test
 test:
   %i = phi i64 [ %first, %entry ], [ %i.next, %row ]
   %more = icmp slt i64 %i, %count
-  br i1 %more, label %row, label %done
+  br i1 %more, label %look, label %done
+look:
+  br i1 %is.guarded, label %pending, label %row
+pending:
+  %came = load volatile i64, ptr %pending.p
+  %is.pending = icmp ne i64 %came, 0
+  br i1 %is.pending, label %ask, label %row
+ask:
+  store volatile i64 0, ptr %pending.p
+  %stop = call i32 @ask_python()
+  %stops = icmp ne i32 %stop, 0
+  br i1 %stops, label %stopped, label %row
+stopped:
+  ret i32 1
 row:
   %row.p = getelementptr [3 x i64], ptr %table, i64 %i
   %args.p = getelementptr i8, ptr %row.p, i64 8
@@ -376,11 +435,11 @@ row:
   %fn = load ptr, ptr %row.p
   %args = load ptr, ptr %args.p
   %size = load i64, ptr %size.p
-  call void @weft_pool_run(ptr %state, ptr %fn, ptr %args, i64 %size, i32 %threads)
+  call void @run(ptr %state, ptr %fn, ptr %args, i64 %size, i32 %threads, ptr %phase)
   %i.next = add i64 %i, 1
   br label %test
 done:
-  ret void
+  ret i32 0
 }}
 
 ; Runs the first row of a table and opens the second to the workers; whether that is so. The caller
@@ -402,14 +461,175 @@ define i32 @weft_pool_begin_table(ptr %state, ptr %table, i32 %threads) {{
 define void @weft_pool_finish_table(ptr %state, ptr %table, i64 %count, i32 %threads,
                                     i32 %opened) {{
 entry:
+  %phase = alloca i64
   %is.open = icmp ne i32 %opened, 0
   br i1 %is.open, label %shared, label %rest
 shared:
-  call void @close(ptr %state)
+  call void @close(ptr %state, ptr %phase)
   br label %rest
 rest:
   %first = phi i64 [ 1, %entry ], [ 2, %shared ]
   call void @weft_pool_run_table(ptr %state, ptr %table, i64 %first, i64 %count, i32 %threads)
+  ret void
+}}
+
+; Runs Python's handlers of signals; whether one of them raised something, which is kept.
+define internal i32 @ask_python() {{
+entry:
+  %ensure.p = getelementptr i64, ptr @weft_pool_interrupts, i64 {word_ensure}
+  %check.p = getelementptr i64, ptr @weft_pool_interrupts, i64 {word_check}
+  %fetch.p = getelementptr i64, ptr @weft_pool_interrupts, i64 {word_fetch}
+  %release.p = getelementptr i64, ptr @weft_pool_interrupts, i64 {word_release}
+  %ensure = load ptr, ptr %ensure.p
+  %check = load ptr, ptr %check.p
+  %fetch = load ptr, ptr %fetch.p
+  %release = load ptr, ptr %release.p
+  %lock = call i32 %ensure()
+  %raised = call i32 %check()
+  %has.raised = icmp ne i32 %raised, 0
+  br i1 %has.raised, label %keep, label %done
+keep:
+  %type.p = getelementptr i64, ptr @weft_pool_interrupts, i64 {word_error}
+  %value.p = getelementptr i64, ptr %type.p, i64 1
+  %traceback.p = getelementptr i64, ptr %type.p, i64 2
+  call void %fetch(ptr %type.p, ptr %value.p, ptr %traceback.p)
+  br label %done
+done:
+  call void %release(i32 %lock)
+  ret i32 %raised
+}}
+
+; SIGINT, while a guarded table runs. Kernels hold no locks and allocate nothing, so one can be
+; left where it stands; before that Python's handlers decide, as between two of its instructions.
+define void @weft_pool_on_interrupt(i32 %signal, ptr %info, ptr %context) {{
+entry:
+  %self = call i64 @pthread_self()
+  %thread.p = getelementptr i64, ptr @weft_pool_interrupts, i64 {word_thread}
+  %thread = load volatile i64, ptr %thread.p
+  %is.ours = icmp eq i64 %self, %thread
+  br i1 %is.ours, label %ours, label %other
+other:
+  %sent = call i32 @pthread_kill(i64 %thread, i32 %signal)
+  ret void
+ours:
+  ; Python's handler in C: it notes that there is something to do
+  %before.p = getelementptr i64, ptr @weft_pool_interrupts, i64 {word_before}
+  %before = load ptr, ptr %before.p
+  call void %before(i32 %signal, ptr %info, ptr %context)
+  %phase = load volatile i64, ptr @weft_pool_interrupts
+  %can.leave = icmp ne i64 %phase, 0
+  br i1 %can.leave, label %ask, label %wait
+wait:
+  %pending.p = getelementptr i64, ptr @weft_pool_interrupts, i64 {word_pending}
+  store volatile i64 1, ptr %pending.p
+  ret void
+ask:
+  store volatile i64 0, ptr @weft_pool_interrupts
+  %stop = call i32 @ask_python()
+  ; a handler may have set another one
+  %action.p = getelementptr i64, ptr @weft_pool_interrupts, i64 {word_action}
+  %now.p = getelementptr i64, ptr @weft_pool_interrupts, i64 {word_now}
+  %set = call i32 @sigaction(i32 %signal, ptr %action.p, ptr %now.p)
+  %now = load ptr, ptr %now.p
+  %is.same = icmp eq ptr %now, @weft_pool_on_interrupt
+  br i1 %is.same, label %decide, label %changed
+changed:
+  %action.before = load [{action_words} x i64], ptr %now.p
+  store [{action_words} x i64] %action.before, ptr %before.p
+  br label %decide
+decide:
+  %stops = icmp ne i32 %stop, 0
+  br i1 %stops, label %leave, label %go.on
+leave:
+  %left.p = getelementptr i64, ptr @weft_pool_interrupts, i64 {word_left}
+  store volatile i64 %phase, ptr %left.p
+  %jump.p = getelementptr i64, ptr @weft_pool_interrupts, i64 {word_jump}
+  call void @longjmp(ptr %jump.p, i32 1)
+  unreachable
+go.on:
+  store volatile i64 %phase, ptr @weft_pool_interrupts
+  ret void
+}}
+
+; Runs a table that Ctrl-C can stop; what was left then: 0 nothing, all is done, 1 a kernel, 2 a
+; region that is still open.
+define i64 @weft_pool_run_guarded(ptr %state, ptr %table, i64 %count, i32 %threads) {{
+entry:
+  %self = call i64 @pthread_self()
+  %thread.p = getelementptr i64, ptr @weft_pool_interrupts, i64 {word_thread}
+  %pending.p = getelementptr i64, ptr @weft_pool_interrupts, i64 {word_pending}
+  %before.p = getelementptr i64, ptr @weft_pool_interrupts, i64 {word_before}
+  %action.p = getelementptr i64, ptr @weft_pool_interrupts, i64 {word_action}
+  %jump.p = getelementptr i64, ptr @weft_pool_interrupts, i64 {word_jump}
+  %left.p = getelementptr i64, ptr @weft_pool_interrupts, i64 {word_left}
+  store volatile i64 %self, ptr %thread.p
+  store volatile i64 0, ptr %pending.p
+  store volatile i64 0, ptr %left.p
+  ; a table that is stopped between two rows leaves nothing but what it has not begun
+  %asked = call i32 @sigaction(i32 {interrupt}, ptr null, ptr %before.p)
+  %handler = load i64, ptr %before.p
+  ; the default ends the process, and who ignores it wants no end: neither is Python's
+  %is.handled = icmp ugt i64 %handler, 1
+  br i1 %is.handled, label %guard, label %plain
+plain:
+  call void @weft_pool_run_table(ptr %state, ptr %table, i64 0, i64 %count, i32 %threads)
+  ret i64 0
+guard:
+  %set = call i32 @sigaction(i32 {interrupt}, ptr %action.p, ptr null)
+  %jumped = call i32 @_setjmp(ptr %jump.p) returns_twice
+  %is.first = icmp eq i32 %jumped, 0
+  br i1 %is.first, label %go, label %stopped
+go:
+  %between = call i32 @run_table(ptr %state, ptr %table, i64 0, i64 %count, i32 %threads,
+                                 ptr @weft_pool_interrupts)
+  %between.wide = zext i32 %between to i64
+  %reset = call i32 @sigaction(i32 {interrupt}, ptr %before.p, ptr null)
+  ret i64 %between.wide
+stopped:
+  %reset.stopped = call i32 @sigaction(i32 {interrupt}, ptr %before.p, ptr null)
+  %left = load volatile i64, ptr %left.p
+  ret i64 %left
+}}
+
+; Tells a worker to leave the kernel that it runs.
+define void @weft_pool_on_stop(i32 %signal) {{
+entry:
+  %key.p = getelementptr i64, ptr @weft_pool_interrupts, i64 {word_key}
+  %key = load i32, ptr %key.p
+  %place = call ptr @pthread_getspecific(i32 %key)
+  %is.worker = icmp ne ptr %place, null
+  br i1 %is.worker, label %worker, label %nothing
+worker:
+  %works = load volatile i64, ptr %place
+  %is.working = icmp ne i64 %works, 0
+  br i1 %is.working, label %leave, label %nothing
+leave:
+  store volatile i64 0, ptr %place
+  %jump.p = getelementptr i64, ptr %place, i64 8
+  call void @longjmp(ptr %jump.p, i32 1)
+  unreachable
+nothing:
+  ret void
+}}
+
+; Closes a region that was left: no slice is claimed any more, nobody enters. How many are inside.
+define i32 @weft_pool_abandon(ptr %state) {{
+  %slices.p = getelementptr i8, ptr %state, i64 24
+  %claimed.p = getelementptr i8, ptr %state, i64 64
+  %gate.p = getelementptr i8, ptr %state, i64 128
+  %joiner.p = getelementptr i8, ptr %state, i64 196
+  %slices = load i64, ptr %slices.p
+  store atomic i64 %slices, ptr %claimed.p seq_cst, align 8
+  store atomic i32 0, ptr %joiner.p seq_cst, align 4
+  %open = atomicrmw and ptr %gate.p, i64 -2147483649 seq_cst
+  %low = load atomic i32, ptr %gate.p seq_cst, align 8
+  ret i32 %low
+}}
+
+; The workers of a region that was left are free again.
+define void @weft_pool_release(ptr %state) {{
+  %busy.p = getelementptr i8, ptr %state, i64 48
+  store atomic i32 0, ptr %busy.p release, align 4
   ret void
 }}
 
@@ -438,6 +658,40 @@ done:
   ret void
 }}
 """
+
+# The words of `weft_pool_interrupts`: the phase of a guarded call, the thread that makes it, a
+# signal that came in no phase, the phase that was left, the key under which workers keep their
+# place, four functions of Python, what it raised (three words), `struct sigaction`s (ours, the one
+# before, the one that is set now), a jump buffer. The layouts are Linux's on the machines above.
+_ACTION_WORDS = 19
+_JUMP_WORDS = 64
+_WORDS = {
+    "thread": 1,
+    "pending": 2,
+    "left": 3,
+    "key": 4,
+    "ensure": 5,
+    "check": 6,
+    "fetch": 7,
+    "release": 8,
+    "error": 9,
+    "action": 16,
+    "before": 40,
+    "now": 64,
+    "jump": 96,
+}
+_INTERRUPT_WORDS = _WORDS["jump"] + _JUMP_WORDS
+_PYTHON_FUNCTIONS = {
+    "ensure": "PyGILState_Ensure",
+    "check": "PyErr_CheckSignals",
+    "fetch": "PyErr_Fetch",
+    "release": "PyGILState_Release",
+}
+_FLAGS_OFFSET = 136
+# SA_SIGINFO, and SA_NODEFER: a jump out of a handler leaves no signal blocked
+_INTERRUPT_FLAGS, _STOP_FLAGS = 0x40000004, 0x40000000
+# Sent to workers. Whoever does not expect it ignores it; Go's runtime uses it to the same end.
+_STOP_SIGNAL = getattr(signal, "SIGURG", 0)
 
 _PAUSE = {
     "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
@@ -473,6 +727,8 @@ class NativePool:
         self._stopped = False
         # Thread counts up to this one need no more workers than there are.
         self._ready = 0
+        self._is_guarding = False
+        self._main = threading.main_thread().ident
 
     def run(self, function: int, args: int, size: int) -> None:
         """Calls `function(args, begin, end)` over [0, size); returns when all of it is done."""
@@ -486,6 +742,51 @@ class NativePool:
         if threads > self._ready:
             self._start(threads)
         self._run_table(self._state, table, 0, count, threads)
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether a call needs no code to be made first."""
+        return bool(self._code)
+
+    def run_guarded(self, table: int, count: int, threads: int) -> None:
+        """As `run_table`; on the main thread a signal whose handler raises, as Ctrl-C does, ends
+        it where it stands. Then nothing of it runs any more, and what it wrote is undefined."""
+        if threads > self._ready:
+            self._start(threads)
+        if self._is_guarding or threading.get_ident() != self._main or not self._raise:
+            # a handler that computes something, inside of a kernel, waits for it
+            self._run_table(self._state, table, 0, count, threads)
+            return
+        self._is_guarding = True
+        try:
+            left = self._run_guarded(self._state, table, count, threads)
+        finally:
+            self._is_guarding = False
+        if left:
+            try:
+                if left == 2:
+                    self._abandon()
+            finally:
+                self._raise()
+
+    def _abandon(self) -> None:
+        """Takes the workers out of the kernels that they run, in a region that its caller left."""
+        libc = _libc()
+        action, before = [ctypes.create_string_buffer(8 * _ACTION_WORDS) for _ in range(2)]
+        ctypes.c_uint64.from_buffer(action).value = self._on_stop
+        ctypes.c_int32.from_buffer(action, _FLAGS_OFFSET).value = _STOP_FLAGS
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        try:
+            libc.sigaction(_STOP_SIGNAL, action, before)
+            # again: one may have entered but not begun when it was told
+            while self._close_abandoned(self._state):
+                for thread in self._threads:
+                    libc.pthread_kill(thread, _STOP_SIGNAL)
+                time.sleep(0.001)
+            libc.sigaction(_STOP_SIGNAL, before, None)
+            self._release(self._state)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     def begin_table(self, table: int, threads: int) -> int:
         """Runs the first row, and lets the workers begin with the second; `finish_table`, which
@@ -541,11 +842,24 @@ class NativePool:
         machine = machine_name()
         declare_pause, call_pause = _PAUSE[machine]
         futex = _FUTEX_SYSCALL[machine]
-        source = _IR.format(declare_pause=declare_pause, call_pause=call_pause, futex=futex)
+        source = _IR.format(
+            declare_pause=declare_pause,
+            call_pause=call_pause,
+            futex=futex,
+            interrupt=int(signal.SIGINT),
+            interrupt_words=_INTERRUPT_WORDS,
+            action_words=_ACTION_WORDS,
+            place_words=8 + _JUMP_WORDS,
+            **{f"word_{name}": word for name, word in _WORDS.items()},
+        )
         code = compile_own(source, opt_level=0)
         names = ("worker", "run", "run_table", "begin_table", "finish_table", "stop", "calibrate")
-        self._code = load_all(code, [f"weft_pool_{name}" for name in names])
-        _, run, run_table, begin, finish, stop, calibrate = [part.address for part in self._code]
+        more = ("interrupts", "on_interrupt", "on_stop", "run_guarded", "abandon", "release")
+        loaded = load_all(code, [f"weft_pool_{name}" for name in (*names, *more)])
+        addresses = [part.address for part in loaded]
+        _, run, run_table, begin, finish, stop, calibrate = addresses[: len(names)]
+        self._prepare_interrupts(*addresses[len(names) :])
+        self._code = loaded
         pointer, number, word = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
         state_and_table = (pointer, pointer)
         self._run = ctypes.CFUNCTYPE(None, pointer, pointer, pointer, number, word)(run)
@@ -554,6 +868,36 @@ class NativePool:
         self._finish_table = ctypes.CFUNCTYPE(None, *state_and_table, number, word, word)(finish)
         self._stop = ctypes.CFUNCTYPE(None, pointer)(stop)
         self._spin = _count_pauses(KernelFunction(calibrate))
+
+    def _prepare_interrupts(
+        self, words: int, on_interrupt: int, on_stop: int, guarded: int, abandon: int, release: int
+    ) -> None:
+        """Writes down what a guarded call needs."""
+        pointer, number, word = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
+
+        def put(name: str, value: int) -> None:
+            ctypes.c_uint64.from_address(words + 8 * _WORDS[name]).value = value
+
+        key = ctypes.c_uint32()
+        failed = _libc().pthread_key_create(ctypes.byref(key), None)
+        put("key", key.value)
+        put("action", on_interrupt)
+        flags = words + 8 * _WORDS["action"] + _FLAGS_OFFSET
+        ctypes.c_int32.from_address(flags).value = _INTERRUPT_FLAGS
+        self._on_stop = on_stop
+        self._run_guarded = ctypes.CFUNCTYPE(number, pointer, pointer, number, word)(guarded)
+        self._close_abandoned = ctypes.CFUNCTYPE(word, pointer)(abandon)
+        self._release = ctypes.CFUNCTYPE(None, pointer)(release)
+        self._raise: Callable[[], None] | None = None
+        python: Any = getattr(ctypes, "pythonapi", None)
+        if failed or python is None:
+            return
+        for name, function in _PYTHON_FUNCTIONS.items():
+            put(name, ctypes.cast(getattr(python, function), pointer).value or 0)
+        error = (pointer * 3).from_address(words + 8 * _WORDS["error"])
+        restore = ctypes.PYFUNCTYPE(None, pointer, pointer, pointer)(("PyErr_Restore", python))
+        # gives the references back, and what it sets is raised here
+        self._raise = lambda: restore(*error)
 
     def stop(self) -> None:
         """Ends the workers. Later calls of `run` do the work in the calling thread."""
@@ -593,7 +937,8 @@ def _create_thread(start: int, argument: int) -> ctypes.c_ulong | None:
     # A signal that a worker receives would not interrupt the main thread's sleep or read. Faults
     # stay open, because they belong to the thread that made them.
     faults = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - faults)
+    blocked = signal.valid_signals() - faults - {_STOP_SIGNAL}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
     try:
         failed = libc.pthread_create(
             ctypes.byref(thread), attributes, ctypes.c_void_p(start), ctypes.c_void_p(argument)
@@ -646,6 +991,12 @@ class PythonPool:
         rows = (ctypes.c_int64 * (3 * count)).from_address(table)
         for index in range(count):
             self.run(*rows[3 * index : 3 * index + 3])
+
+    is_prepared = True
+
+    def run_guarded(self, table: int, count: int, threads: int) -> None:
+        """As `run_table`. Signals come when it is done: these threads cannot be told to stop."""
+        self.run_table(table, count, threads)
 
     def begin_table(self, table: int, threads: int) -> int:
         """Nothing is begun: all is left to `finish_table`."""

@@ -21,7 +21,7 @@ from weft.disk import cache_folder, write_atomically
 from weft.knobs import JIT, PROFILE_TRACE, Context
 from weft.viz.profile_file import trace_events
 from weft.viz.recording import Recorder
-from weft.viz.shelf import newest, path_for
+from weft.viz.shelf import flush_output, newest, path_for
 from weft.viz.trace_file import TraceReader
 
 SUFFIX = ".json"
@@ -82,4 +82,5 @@ def start() -> None:
 def _finish(profiler: Profiler, owner: int) -> None:
     if os.getpid() == owner and profiler.recorder.is_open:
         path = profiler.close()
+        flush_output()
         print(f"weft: the profile is {path}; `weft profile {path}` sums it up", file=sys.stderr)

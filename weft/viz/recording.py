@@ -32,7 +32,7 @@ from weft.viz.attach import attach
 from weft.viz.events import Launches, MemoryUse, Spans
 from weft.viz.listing import axes_of, listing
 from weft.viz.node_table import NOTHING, NodeTable
-from weft.viz.shelf import newest, path_for
+from weft.viz.shelf import flush_output, newest, path_for
 from weft.viz.trace_file import FORMAT, SUFFIX, VERSION, TraceWriter
 
 # Rewrites outside of any schedule or kernel: shapes and indices while a program builds its graph.
@@ -496,6 +496,7 @@ def _finish(recorder: Recorder, owner: int) -> None:
     if os.getpid() != owner or not recorder.is_open:
         return
     path = recorder.close()
+    flush_output()
     if VIZ.value < 0:
         print(f"weft: the trace is {path}; `weft viz {path}` shows it", file=sys.stderr)
         return

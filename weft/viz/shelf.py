@@ -7,6 +7,7 @@ at most `KEPT` files, the new one counted.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sys
@@ -19,6 +20,17 @@ from weft.knobs import ContextVar
 
 # How many recordings of a kind the cache folder keeps.
 KEPT = 20
+
+
+def flush_output() -> None:
+    """Let go of what the program printed, before something is said about it.
+
+    Standard output that is no terminal is kept until there is enough of it.
+    """
+    # it may be closed, or nobody reads it any more
+    with contextlib.suppress(OSError, ValueError):
+        if sys.stdout is not None:
+            sys.stdout.flush()
 
 
 def _by_age(folder: Path, suffix: str) -> list[Path]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from test.codegen.kernel_builder import Axes, const, interpret, kernel, load, params
+from test.optional import STRICTEST
 from weft.codegen.pipeline import lower
 from weft.dtype import dtypes
 from weft.knobs import Context
@@ -302,7 +303,7 @@ def run_for(
 ) -> list[np.ndarray]:
     """What the arrays hold after the kernel, optimised for a target unless that is None."""
     copies = [array.copy() for array in arrays]
-    with Context(SPEC=2, NOOPT=0 if target else 1):
+    with Context(SPEC=STRICTEST, NOOPT=0 if target else 1):
         program = lower(ast, PythonRenderer(target))
     interpret(program.uops, copies, values)
     return copies

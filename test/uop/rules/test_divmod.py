@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from test.optional import need
 from weft.dtype import dtypes
 from weft.uop import text as printing  # noqa: F401 (registers UOp.render)
 from weft.uop.evaluate import evaluate_uop
@@ -14,7 +15,7 @@ from weft.uop.opset import Ops
 from weft.uop.rewrite import graph_rewrite
 from weft.uop.symbolic import symbolic
 
-z3 = pytest.importorskip("z3")
+z3 = need("z3")
 
 a, b, c = UOp.range(5, 0), UOp.range(3, 1), UOp.range(4, 2)
 n = Variable("n", 1, 100)

@@ -1,0 +1,88 @@
+"""What a machine may lack: how a test asks for it, and the command that would bring it.
+
+In: the name of a package or a program. Out: the module or the program's path, or a test that is
+skipped with one kind of reason, which ends in a command. Beside NumPy, llvmlite and pytest nothing
+may be imported by tests in any other way: `test_optional.py` looks at every file.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import shutil
+from typing import Any, NoReturn
+
+import pytest
+
+# What brings each package, by the name that is imported.
+_EXTRA = ".venv/bin/pip install -e '.[{}]'"
+BROUGHT_BY = {
+    "torch": _EXTRA.format("torch"),
+    **dict.fromkeys(
+        ("gguf", "hypothesis", "ml_dtypes", "safetensors", "scipy", "z3"), _EXTRA.format("test")
+    ),
+    **dict.fromkeys(("perfetto", "selenium", "viztracer"), _EXTRA.format("browser")),
+    "nvidia": ".venv/bin/pip install nvidia-cuda-nvrtc-cu12",
+    "pyopencl": ".venv/bin/pip install pyopencl pocl-binary-distribution",
+    "sklearn": ".venv/bin/pip install scikit-learn",
+    "tinygrad": ".venv/bin/pip install tinygrad==0.14.0",
+    "wgpu": ".venv/bin/pip install wgpu",
+    # programs
+    "cc": "apt-get install gcc",
+    "chromedriver": "apt-get install chromium-driver",
+    "chromium": "apt-get install chromium",
+    "git": "apt-get install git",
+}
+
+
+def skip(name: str, why: str = "is not installed") -> NoReturn:
+    """Skip the test, or the module that is being imported."""
+    package = name.partition(".")[0]
+    pytest.skip(f"{name} {why}: {BROUGHT_BY[package]}", allow_module_level=True)
+
+
+@functools.cache
+def found(name: str) -> Any:
+    """The module, or None: also for one that is there but does not load on this machine."""
+    assert name.partition(".")[0] in BROUGHT_BY, f"say what brings {name} in {__file__}"
+    try:
+        return importlib.import_module(name)
+    except (ImportError, OSError):
+        return None
+
+
+def need(name: str) -> Any:
+    """The module; skips whoever asks where there is none."""
+    module = found(name)
+    return skip(name) if module is None else module
+
+
+def need_program(*names: str) -> str:
+    """The path of the first of these programs that is there."""
+    for name in names:
+        path = shutil.which(name)
+        if path is not None:
+            return path
+    return skip(names[0])
+
+
+# The most that can be verified here: SPEC=2 asks a solver.
+STRICTEST = 1 if found("z3") is None else 2
+
+
+class optional:
+    """A module for the top of a file: it is asked for by those tests that use it.
+
+    `torch = optional("torch")`, `functional = optional("torch.nn.functional")`
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        # what asks for private names asks any object (pytest, inspect): that is no use of it
+        if attribute.startswith("_"):
+            raise AttributeError(attribute)
+        value = getattr(need(self._name), attribute)
+        setattr(self, attribute, value)
+        return value
