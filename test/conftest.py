@@ -1,4 +1,4 @@
-"""What all tests share: a cache folder of their own, restored knobs, and hypothesis settings.
+"""What all tests share: a cache folder of their own, restored knobs, a seed, hypothesis settings.
 
 A fixed share of them runs with SPEC=2, which verifies and proves what is compiled; all of them do
 with `make test-all`.
@@ -29,7 +29,7 @@ os.environ["WEFT_CACHE"] = str(Path(_cache.name) / "cache")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-from weft import disk, knobs  # noqa: E402
+from weft import Tensor, disk, knobs  # noqa: E402
 
 hypothesis = found("hypothesis")
 if hypothesis is not None:
@@ -58,6 +58,12 @@ def restore_knobs() -> Iterator[None]:
     yield
     for name, value in before.items():
         knobs._VARIABLES[name]._turn(value)
+
+
+@pytest.fixture(autouse=True)
+def seed_random_numbers() -> None:
+    """Without a seed each process draws its own; a failure must come again."""
+    Tensor.manual_seed(0)
 
 
 @pytest.hookimpl(wrapper=True)

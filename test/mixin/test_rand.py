@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -42,17 +45,80 @@ def _threefry(key: tuple[int, int], x0: int, x1: int) -> tuple[int, int]:
     return x0, x1
 
 
-@pytest.mark.parametrize("seed", [0, 42, 2**31, 2**32 + 5])
-@pytest.mark.parametrize("count", [1, 2, 7, 10])
-def test_first_draw_has_the_layout_of_jax(seed: int, count: int) -> None:
+def _words_of_jax(key: tuple[int, int], count: int) -> list[int]:
+    """JAX's `random.bits` in its original layout."""
     half = (count + 1) // 2
-    key = (seed >> 32, seed & 0xFFFFFFFF)
     counters = [*range(count), *([0] if count % 2 else [])]
     blocks = [_threefry(key, counters[i], counters[half + i]) for i in range(half)]
-    words = [block[0] for block in blocks] + [block[1] for block in blocks]
-    wanted = [(word >> 9) / 2**23 for word in words[:count]]
+    return ([block[0] for block in blocks] + [block[1] for block in blocks])[:count]
+
+
+@pytest.mark.parametrize("key", [(0, 0), (0, 42), (1, 2**32 - 1)])
+@pytest.mark.parametrize("count", [0, 1, 2, 7, 10])
+def test_bits_of_a_key_are_those_of_jax(key: tuple[int, int], count: int) -> None:
+    words = Tensor.random_bits(
+        Tensor(list(key), dtype=dtypes.uint32), Tensor([0], dtype=dtypes.uint32), count
+    )
+    assert words.tolist() == _words_of_jax(key, count)
+
+
+@pytest.mark.parametrize("seed", [0, 42, 2**31, -5, 2**32 + 5])
+def test_draws_have_the_words_of_jax_for_keys_of_their_own(seed: int) -> None:
+    word = (1 << 32) - 1
+    seed_key = (0x14B81119 ^ (seed >> 32 if seed > word else 0), seed & word)
     Tensor.manual_seed(seed)
-    assert Tensor.rand(count).tolist() == wanted
+    drawn = 0
+    for count in (7, 1, 10):
+        key = _threefry(seed_key, drawn, 0)
+        words = _words_of_jax(key, count + count % 2)[:count]
+        assert Tensor.rand(count).tolist() == [(w >> 9) / 2**23 for w in words]
+        counter = Tensor([drawn, 0], dtype=dtypes.uint32)
+        again = Tensor.random_bits(Tensor(list(seed_key), dtype=dtypes.uint32), counter, count)
+        assert again.tolist() == words
+        drawn += count
+
+
+# what tinygrad 0.14 gives after `manual_seed(7)`; test/programs asks it for many more
+OF_TINYGRAD: list[tuple[Callable[[], Tensor], object]] = [
+    (lambda: Tensor.rand(3), [0.4344947338104248, 0.04727065563201904, 0.009084582328796387]),
+    (lambda: Tensor.rand(3, dtype="float16"), [0.48046875, 0.3408203125, 0.0771484375]),
+    (lambda: Tensor.rand(2, dtype="float64"), [0.04727070276497258, 0.6748670523541709]),
+    (lambda: Tensor.randint(6), [0, 0, 2, 3, 0, 8]),
+    (lambda: Tensor.randint(4, low=-5, high=1000), [431, 42, 4, 673]),
+    (lambda: Tensor.uniform(4, low=-9, high=9, dtype="int32"), [-2, -9, -9, 3]),
+    (lambda: Tensor.uniform(3, low=-2, high=2), [-0.26202106, -1.81091738, -1.96366167]),
+    (lambda: Tensor.randn(3), [0.80055737, 0.15974334, 0.37923390]),
+    (lambda: Tensor.normal(3, mean=1, std=2), [2.60111475, 1.31948662, 1.75846779]),
+    (lambda: Tensor.randperm(6), [4, 1, 0, 2, 3, 5]),
+    (lambda: Tensor([1.0, 2.0, 3.0, 4.0]).multinomial(3), [3, 0, 1]),
+    (lambda: Tensor([1.0, 2.0, 3.0, 4.0]).multinomial(3, replacement=True), [2, 0, 0]),
+]
+
+
+@pytest.mark.parametrize("row", range(len(OF_TINYGRAD)))
+def test_a_seed_gives_the_numbers_of_tinygrad(row: int) -> None:
+    make, wanted = OF_TINYGRAD[row]
+    Tensor.manual_seed(7)
+    # of the bits the same; logarithms and cosines may round differently
+    tolerance = 1e-5 if row in (7, 8) else 1e-7 if row == 6 else 0
+    np.testing.assert_allclose(make().tolist(), wanted, rtol=tolerance)
+
+
+def test_without_a_seed_each_process_draws_its_own_numbers() -> None:
+    program = "from weft import Tensor; print(Tensor.rand(4).tolist())"
+    first, second = (
+        subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120
+        ).stdout
+        for _ in range(2)
+    )
+    assert first.startswith("[0.") and first != second
+
+
+def test_uniform_ints_are_equally_likely_around_zero() -> None:
+    Tensor.manual_seed(5)
+    values = Tensor.uniform(20000, low=-2, high=3, dtype=dtypes.int32).numpy()
+    assert scipy.stats.chisquare(np.bincount(values + 2, minlength=5)).pvalue > 1e-3
 
 
 def test_same_seed_same_numbers_on_every_device() -> None:

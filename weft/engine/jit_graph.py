@@ -423,7 +423,7 @@ class CapturedGraph:
         if readers:
             engine.realize_cells(readers, Cell.live)
 
-    def _draw(self) -> list[tuple[int, int, int]]:
+    def _draw(self) -> list[tuple[int, int]]:
         """Random numbers as the function would have drawn them."""
         draws = []
         for kind, number in self.run.events:
@@ -433,7 +433,7 @@ class CapturedGraph:
                 RandMixin._random.reset(number)
         return draws
 
-    def _value(self, source: Source, call: Arguments, draws: list[tuple[int, int, int]]) -> int:
+    def _value(self, source: Source, call: Arguments, draws: list[tuple[int, int]]) -> int:
         if source.kind == "argument":
             return call.variables[source.name]
         if source.kind == "draw":
@@ -468,7 +468,7 @@ class CapturedGraph:
         known: dict[Label, Tensor],
         storages: dict[Label, UOp],
         fresh: Fresh,
-        draws: list[tuple[int, int, int]],
+        draws: list[tuple[int, int]],
     ) -> Any:
         """The result, and the changes to what was there before."""
         cells_of = {label: tensor._cell for label, tensor in known.items()}

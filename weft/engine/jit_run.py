@@ -100,7 +100,7 @@ class Recording:
         self.run = Run(dict(arguments.variables))
         self.random_slots: list[Any] = []
         self.pasts: list[history.Past] = []
-        self.draws: list[tuple[int, tuple[int, int, int]]] = []
+        self.draws: list[tuple[int, tuple[int, int]]] = []
         self.walk = Walk(state_roots(chains))
         self._realize_state()
         self._refuse_window_conflicts()
@@ -237,9 +237,9 @@ class Recording:
             if position >= count:
                 self.made[node] = ("made", number, position)
 
-    def drew(self, slot: int, words: int, values: tuple[int, int, int]) -> None:
+    def drew(self, slot: int, words: int, key: tuple[int, int]) -> None:
         """Random numbers."""
-        self.draws.append((slot, values))
+        self.draws.append((slot, key))
         self.run.events.append(("draw", words))
 
     def seeded(self, seed: int) -> None:
@@ -305,7 +305,7 @@ class Recording:
 
     def _draw_of(self, name: str, values: dict[str, int]) -> tuple[int, int]:
         slot, _, part = name.removeprefix("rngj").partition("_")
-        parts = ("key0", "key1", "counter")
+        parts = ("key0", "key1")
         found = tuple(values.get(f"rngj{slot}_{p}") for p in parts)
         for number in range(len(self.draws) - 1, -1, -1):
             other, drawn = self.draws[number]

@@ -31,8 +31,8 @@ class Recorder(Protocol):
     def after_execute(self, nodes: dict[int, UOp]) -> None:
         """The schedule ran; the BUFFER of each memory that has one."""
 
-    def drew(self, slot: int, words: int, values: tuple[int, int, int]) -> None:
-        """So many random words were drawn: the slot's key and counter."""
+    def drew(self, slot: int, words: int, key: tuple[int, int]) -> None:
+        """So many random words were drawn: the slot and its key."""
 
     def seeded(self, seed: int) -> None:
         """The sequence of random numbers starts again."""

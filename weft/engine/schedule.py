@@ -90,14 +90,14 @@ def describe(sink: UOp, device: str) -> Request:
     return request
 
 
-# key and counter of a draw of random numbers: a slot that was free, and which of them
+# the words of the key of a draw of random numbers: a slot that was free, and which of them
 _DRAW = re.compile(r"(rngj?\d+)_(\w+)")
 
 
 def _known_as(variable: VariableArg, draws: dict[str, int]) -> VariableArg:
     """A variable as kernels know it: draws are counted as they appear, whatever slot they took.
 
-    rng3_counter, rng0_counter -> rng0_counter, rng1_counter
+    rng3_key0, rng0_key0 -> rng0_key0, rng1_key0
     """
     found = _DRAW.fullmatch(variable.name)
     if found is None:

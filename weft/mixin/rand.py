@@ -2,15 +2,19 @@
 
 In: a seed and shapes. Out: rand, randn, randint and the initialisers of neural nets.
 Sits above the engine, one of the Tensor families.
-Invariant: the bits are Threefry-2x32-20 of (counter, key). With the key (0, seed) the first call
-after `manual_seed(seed)` gives the bits of JAX's `random.bits(PRNGKey(seed))`, in its original
-layout: the counters 0..n-1 are cut in two halves, which are the two words of a block (an odd n is
-filled up with a 0); the first words of all results come first, then the second ones.
+Invariant: the bits are Threefry-2x32-20 of (counter, key). Words of a key are those of JAX's
+`random.bits` in its original layout: the counters 0..n-1 are cut in two halves, which are the two
+words of a block (an odd n is filled up with a 0); the first words of all results come first, then
+the second ones. Each draw has a key of its own, so that it has the layout of a first draw: the
+block that the words drawn before it, as a counter, give under the key of the seed. Draws take an
+even number of words and leave the last one where they need it not. This, and which bits become
+which float, is what tinygrad does: a seed gives its numbers.
 """
 
 from __future__ import annotations
 
 import math
+import secrets
 import threading
 import weakref
 from typing import Any, ClassVar, Self
@@ -23,23 +27,28 @@ from weft.helpers import ceildiv, prod
 from weft.mixin.check import real_number, tensors, whole_number
 from weft.mixin.creation import Devices, checked_shape
 from weft.mixin.sort import SortMixin
+from weft.uop.evaluate import threefry
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
 _WORD = (1 << 32) - 1
 
+# The other word of a seed's key: the last 32 bits of SHA-256 of four zero bytes. Any number would
+# do; this one gives tinygrad's sequences.
+_SEED_KEY = 0x14B81119
+
 
 class RandomState:
-    """The seed, how many numbers were drawn, and the run-time variables that carry both to kernels.
+    """The seed, how many words were drawn, and the run-time variables that carry keys to kernels.
 
-    Key and counter are variables, not constants: one compiled kernel serves every draw. Draws that
-    are pending at the same time need variables of different names: each takes the lowest free slot,
-    which is free again when the draw's expression is gone.
+    Keys are variables, not constants: one compiled kernel serves every draw. Draws that are pending
+    at the same time need variables of different names: each takes the lowest free slot, which is
+    free again when the draw's expression is gone. Without a seed each process has its own sequence.
     """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.seed = 0
+        self.seed = secrets.randbits(32)
         self.counter = 0
         self.slots: list[list[weakref.ref[UOp]]] = []
 
@@ -48,36 +57,37 @@ class RandomState:
         if recorder is not None:
             recorder.seeded(seed)
         with self.lock:
-            self.seed = seed & ((1 << 64) - 1)
+            self.seed = seed
             self.counter = 0
 
-    def draw(self, words: int) -> tuple[UOp, UOp, UOp]:
-        """(first word of the key, second word, first counter) for this many 32-bit words."""
-        values = self.advance(words)
+    def draw(self, words: int) -> tuple[UOp, UOp]:
+        """The two words of the key for this many random words."""
+        key = self.advance(words)
         recorder = record.active()
         # while a recorder listens, names are counted from the start: equal runs have equal names
         slots = self.slots if recorder is None else recorder.random_slots
         prefix = "rng" if recorder is None else "rngj"
         with self.lock:
             slot = _free_slot(slots)
-            names = ("key0", "key1", "counter")
-            bound = tuple(
+            low, high = (
                 UOp.variable(f"{prefix}{slot}_{name}", 0, _WORD).bind(value)
-                for name, value in zip(names, values, strict=True)
+                for name, value in zip(("key0", "key1"), key, strict=True)
             )
-            slots[slot] = [weakref.ref(node) for node in bound]
+            slots[slot] = [weakref.ref(low), weakref.ref(high)]
         if recorder is not None:
-            recorder.drew(slot, words, values)
-        return bound[0], bound[1], bound[2]
+            recorder.drew(slot, words, key)
+        return low, high
 
-    def advance(self, words: int) -> tuple[int, int, int]:
-        """Takes this many words of the sequence: their key (two words) and first counter."""
+    def advance(self, words: int) -> tuple[int, int]:
+        """Takes this many words of the sequence: the two words of their key."""
         with self.lock:
             start = self.counter
             self.counter += words
-            # beyond 2**32 words the key moves on, so that no block repeats
-            high = ((self.seed >> 32) + (start >> 32)) & _WORD
-            return high, self.seed & _WORD, start & _WORD
+            # a seed that fits one word, with or without sign, is that word alone
+            high = 0 if abs(self.seed) <= _WORD else self.seed >> 32
+            seed_key = ((_SEED_KEY ^ high) & _WORD) | ((self.seed & _WORD) << 32)
+        key = threefry(start & ((1 << 64) - 1), seed_key)
+        return key & _WORD, key >> 32
 
 
 def _free_slot(slots: list[list[weakref.ref[UOp]]]) -> int:
@@ -87,6 +97,11 @@ def _free_slot(slots: list[list[weakref.ref[UOp]]]) -> int:
     slots.append([])
     return len(slots) - 1
 
+
+# Choices among a few are made with the mantissa bits of a float32: with so many at most, none is
+# more likely than another by more than one in 128.
+_SHORT_BITS = 23
+_SHORT_RANGE = 1 << 16
 
 # up to so many comparisons, draws look at every weight; beyond, they search
 _COUNTED_DRAWS = 1 << 16
@@ -127,43 +142,65 @@ class RandMixin(SortMixin):
     def random_bits(cls, key: Any, counter: Any, num: int) -> Self:
         """`num` random uint32 for a key of two words, from a counter of one word on.
 
+        With a counter of two words they have a key of their own: that counter's block.
+
         >>> key = Tensor([0, 0], dtype=dtypes.uint32)
         >>> hex(Tensor.random_bits(key, Tensor([0], dtype=dtypes.uint32), 1).item())
         '0x6b200159'
         """
         tensors("each of key and counter", (key, counter))
-        if key.ndim != 1 or counter.ndim != 1:
+        if key.shape != (2,) or counter.shape not in ((1,), (2,)):
             raise ShapeError(
-                f"random_bits takes a key of shape (2,) and a counter of shape (1,), found "
+                f"random_bits takes a key of shape (2,) and a counter of shape (1,) or (2,), found "
                 f"{key.shape} and {counter.shape}"
             )
-        return cls._words(key[0], key[1], counter[0], whole_number("num", num, least=0))
+        count = whole_number("num", num, least=0)
+        if counter.shape == (1,):
+            return cls._words(key[0], key[1], counter[0], count)
+        block = cls._block(counter[0], counter[1], key[0], key[1])
+        key0, key1 = block & _WORD, block >> 32
+        return cls._words(key0, key1, None, count + count % 2)._slice(0, 0, count)
 
     @classmethod
-    def _words(cls, key0: Self, key1: Self, start: Self, count: Any) -> Self:
-        """`count` random uint32 in JAX's order."""
+    def _block(cls, low: Self, high: Self, key0: Self, key1: Self) -> Self:
+        """Threefry of a counter and a key in two words each."""
+        counter = low.cast(dtypes.uint64) | (high.cast(dtypes.uint64) << 32)
+        return counter.threefry(key0.cast(dtypes.uint64) | (key1.cast(dtypes.uint64) << 32))
+
+    @classmethod
+    def _words(cls, key0: Self, key1: Self, start: Self | None, count: Any) -> Self:
+        """`count` random uint32 in JAX's order, the first counter being `start`."""
         half = ceildiv(count, 2)
         first = cls._from_uop(UOp(Ops.IOTA, dtypes.uint32, (), half))
         second = first + half
         if count % 2:
             second = second.lt(count).where(second, 0)
-        word = start.cast(dtypes.uint32)
-        low, high = (first + word).cast(dtypes.uint64), (second + word).cast(dtypes.uint64)
-        key = key0.cast(dtypes.uint64) | (key1.cast(dtypes.uint64) << 32)
-        block = (low | (high << 32)).threefry(key)
+        if start is not None:
+            word = start.cast(dtypes.uint32)
+            first, second = first + word, second + word
+        block = cls._block(first, second, key0, key1)
         words = (block & _WORD).cast(dtypes.uint32)
         words = words.cat((block >> 32).cast(dtypes.uint32))
         return words._slice(0, 0, count)
 
     @classmethod
-    def _bits(cls, count: int, words: int = 1) -> Self:
-        """Random uint32, or with `words=2` uint64, of the next counters."""
-        key0, key1, start = (cls(node) for node in cls._random.draw(count * words))
-        bits = cls._words(key0, key1, start, count * words)
-        if words == 1:
-            return bits
-        high, low = (part.cast(dtypes.uint64) for part in bits.split([count, count]))
-        return (high << 32) | low
+    def _bits(cls, count: int, width: int = 32) -> Self:
+        """Random unsigned ints of this many bits, of the next words of the sequence.
+
+        A word holds several narrow ones, the lowest bits first; two words hold a wide one.
+        """
+        words = ceildiv(count * width, 32)
+        key0, key1 = (cls(node) for node in cls._random.draw(words))
+        bits = cls._words(key0, key1, None, words + words % 2)
+        if width == 64:
+            low, high = (
+                part.squeeze(1).cast(dtypes.uint64) for part in bits.reshape(-1, 2).split(1, 1)
+            )
+            return low | (high << 32)
+        if width < 32:
+            starts = cls.arange(0, 32, width).cast(dtypes.uint32)
+            bits = ((bits.unsqueeze(1) >> starts) & ((1 << width) - 1)).flatten()
+        return bits._slice(0, 0, count)
 
     @classmethod
     def rand(
@@ -201,16 +238,18 @@ class RandMixin(SortMixin):
     @classmethod
     def _unit_floats(cls, count: int, dtype: DType) -> Self:
         """Random mantissa bits under the exponent of 1, less 1: every step is exact."""
+        mantissa = dtypes.finfo(dtype)[1]
         if dtype is dtypes.float64:
-            bits = (cls._bits(count, words=2) >> 12) | 0x3FF0000000000000
+            bits = (cls._bits(count, 64) >> 12) | 0x3FF0000000000000
             return bits.bitcast(dtypes.float64) - 1
-        if dtype in (dtypes.float16, dtypes.bfloat16) or dtype in dtypes.fp8s:
-            # as many bits as the dtype holds below 1, as a whole number divided by their count
-            width = dtypes.finfo(dtype)[1] + 1
-            whole = (cls._bits(count) >> (32 - width)).cast(dtypes.float32)
-            return (whole * 2.0**-width).cast(dtype)
+        if dtype.bitsize < 32:
+            # The same number, as a whole one divided by how many there are. Types of 8 bits take
+            # one more, which they hold below 1: the mean of four or eight is far below 1/2.
+            kept = mantissa if dtype.bitsize == 16 else mantissa + 1
+            whole = cls._bits(count, dtype.bitsize) >> (dtype.bitsize - kept)
+            return (whole.cast(dtypes.float32) * 2.0**-kept).cast(dtype)
         bits = (cls._bits(count) >> 9) | 0x3F800000
-        return (bits.bitcast(dtypes.float32) - 1).cast(dtype)
+        return bits.bitcast(dtypes.float32) - 1
 
     def rand_like(self, **kwargs: Any) -> Self:
         """`rand` in this shape, dtype and device.
@@ -277,8 +316,11 @@ class RandMixin(SortMixin):
         sizes = checked_shape(*shape)
         if high - low > 1 << 32:
             raise ArgumentError(f"randint covers at most 2**32 numbers, found {low} to {high}")
-        bits = cls._bits(prod(sizes)).cast(dtypes.uint64)
-        numbers = ((bits * (high - low)) >> 32).cast(dtypes.int64) + low
+        bits = cls._bits(prod(sizes))
+        # as many bits as a float32 has where those suffice, which gives tinygrad's numbers
+        width = _SHORT_BITS if high - low <= _SHORT_RANGE else 32
+        wide = (bits >> (32 - width)).cast(dtypes.uint64)
+        numbers = ((wide * (high - low)) >> width).cast(dtypes.int64) + low
         return numbers.cast(chosen).reshape(sizes)._drawn_on(device, True, requires_grad)
 
     @classmethod
@@ -291,18 +333,21 @@ class RandMixin(SortMixin):
         requires_grad: bool | None = None,
         **kwargs: Any,
     ) -> Self:
-        """Random numbers from low to before high, all equally likely.
+        """Random numbers from low to high, all equally likely; ints are below high.
 
         >>> Tensor.uniform(2, 3, low=-1, high=1).shape
         (2, 3)
         """
         low, high = real_number("low", low), real_number("high", high)
         chosen = dtypes.default_float if dtype is None else to_dtype(dtype)
-        computed = chosen if dtypes.is_float(chosen) else dtypes.float32
+        # narrow floats are rounded once, at the end
+        computed = dtypes.float64 if chosen is dtypes.float64 else dtypes.float32
         unit = cls.rand(*shape, dtype=computed, **kwargs)
         # with one rounding, so that no device may choose between one and two
         span, start = unit._constant(high - low), unit._constant(low)
-        numbers = unit.alu(Ops.MULACC, span, start).cast(chosen)
+        numbers = unit.alu(Ops.MULACC, span, start)
+        # ints below and above 0 are equally likely: cutting off would give 0 twice as often
+        numbers = (numbers.floor() if dtypes.is_int(chosen) else numbers).cast(chosen)
         numbers.requires_grad_(requires_grad)
         return numbers
 
@@ -389,7 +434,10 @@ class RandMixin(SortMixin):
         >>> sorted(Tensor.randperm(4).tolist())
         [0, 1, 2, 3]
         """
-        keys = cls._bits(whole_number("n", n, least=0))._drawn_on(device)
+        count = whole_number("n", n, least=0)
+        # few keys are equal among short ones, and equal ones keep their order
+        keys = cls._bits(count) >> (32 - (_SHORT_BITS if count <= _SHORT_RANGE else 32))
+        keys = keys._drawn_on(device)
         made = keys.argsort().cast(to_dtype(dtype))
         made.requires_grad_(kwargs.get("requires_grad"))
         return made
@@ -429,12 +477,15 @@ class RandMixin(SortMixin):
         if replacement or num_samples == 1:
             reached = weights.cumsum(1)
             total = reached._slice(1, weights.shape[1] - 1, weights.shape[1])
-            point = self.rand(weights.shape[0], num_samples, device=self.device) * total
+            size = (weights.shape[0], num_samples)
+            point = self.rand(*size, device=self.device, dtype=dtypes.float32) * total
             places = reached.contiguous()._count_up_to(point)
             places = places.minimum(weights.shape[1] - 1)
         else:
             # the greatest of log(u) / w are a draw without replacement (Efraimidis and Spirakis)
-            lot = (1 - self.rand(*weights.shape, device=self.device)).log() / weights
+            # where u is 0 it is less than any other, not a place that cannot be drawn
+            drawn = self.rand(*weights.shape, device=self.device, dtype=dtypes.float32)
+            lot = drawn.maximum(2.0**-24).log() / weights
             lot = weights.gt(0).where(lot, -math.inf)
             places = lot.topk(num_samples, 1)[1]
         chosen = places.cast(dtypes.int32)
