@@ -79,9 +79,11 @@ class Tensor(StorageMixin, metaclass=_TensorType):
     [2, 4, 6]
     """
 
-    __slots__ = ("__weakref__", "_cell", "_moves", "_source", "_uop", "grad", "requires_grad")
+    __slots__ = ("__weakref__", "_cell", "_moves", "_uop", "grad", "requires_grad")
     _cell: Cell
     _moves: tuple[Move, ...]
+    # what the moves make of the cell's value; the cell takes it back when its value changes
+    _uop: UOp | None
     # for backward, which looks for the tensors of a graph
     _live: ClassVar[LiveSet[Tensor]] = LiveSet()
     # NumPy lets a Tensor handle `array + tensor` instead of looping over it
@@ -104,7 +106,7 @@ class Tensor(StorageMixin, metaclass=_TensorType):
         self.grad: Tensor | None = None
         self.requires_grad = requires_grad
         self._moves = ()
-        self._source: UOp | None = None
+        self._uop = None
         Tensor._live.add(self)
         if isinstance(data, Tensor):
             other = data if chosen is None else data.cast(chosen)
@@ -133,11 +135,13 @@ class Tensor(StorageMixin, metaclass=_TensorType):
         >>> Tensor(3.0).uop.op
         Ops.CONST
         """
-        value = self._cell.value
-        if self._source is not value:
-            self._uop: UOp = apply_moves(value, self._moves)
-            self._source = value
-        return self._uop
+        if not self._moves:
+            return self._cell.value
+        found = self._uop
+        if found is None:
+            found = self._uop = apply_moves(self._cell.value, self._moves)
+            self._cell.seen_by(self)
+        return found
 
     @classmethod
     def _from_uop(cls, node: UOp, pure: bool = False) -> Self:
@@ -159,7 +163,7 @@ class Tensor(StorageMixin, metaclass=_TensorType):
         tensor = object.__new__(cls)
         tensor._cell = cell
         tensor._moves = moves
-        tensor._source = None
+        tensor._uop = None
         tensor.grad = None
         tensor.requires_grad = None
         Tensor._live.add(tensor)
@@ -488,7 +492,7 @@ class Tensor(StorageMixin, metaclass=_TensorType):
         if not isinstance(x, Tensor) or x.shape != self.shape:
             found = x.shape if isinstance(x, Tensor) else type(x).__name__
             raise ShapeError(f"replace needs a tensor of shape {self.shape}, found {found}")
-        self._cell, self._moves, self._source = x._cell, x._moves, None
+        self._cell, self._moves, self._uop = x._cell, x._moves, None
         return self
 
     def clone(self, device: Devices = None) -> Self:
@@ -644,7 +648,7 @@ class Tensor(StorageMixin, metaclass=_TensorType):
             )
         if requires_grad and self._cell.pure:
             value = cast_value(self.uop, strong_dtype(self.dtype))
-            self._cell, self._moves, self._source = Cell(with_identity(value)), (), None
+            self._cell, self._moves, self._uop = Cell(with_identity(value)), (), None
         self.requires_grad = requires_grad
         return self
 
