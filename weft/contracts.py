@@ -84,8 +84,9 @@ class _Ledger:
             allocator._free(opaque, nbytes)
 
 
-_ledger = _Ledger()
-hold_across_fork(_ledger.lock)
+# Held by whoever changes an allocator's books.
+ledger = _Ledger()
+hold_across_fork(ledger.lock)
 
 
 class Allocator(ABC):
@@ -100,9 +101,9 @@ class Allocator(ABC):
 
     def alloc(self, nbytes: int) -> Any:
         """Memory for `nbytes` bytes, its contents undefined, or `OutOfMemory`."""
-        with _ledger:
+        with ledger:
             # What was freed a moment ago is the best to take now: it is still in the CPU's cache.
-            _ledger.drain()
+            ledger.drain()
             try:
                 opaque = self._alloc(nbytes)
             except MemoryError:
@@ -116,8 +117,8 @@ class Allocator(ABC):
 
     def free(self, opaque: Any, nbytes: int) -> None:
         """Gives memory back. May be called from a finalizer, in any thread."""
-        _ledger.pending.append((self, opaque, nbytes))
-        _ledger.settle()
+        ledger.pending.append((self, opaque, nbytes))
+        ledger.settle()
 
     def _count(self, nbytes: int) -> None:
         self.in_use += nbytes
@@ -139,7 +140,7 @@ class Allocator(ABC):
         return 0
 
     def release_cache(self) -> None:  # noqa: B027
-        """Gives the free bytes that are kept for reuse back to the system."""
+        """Gives the free bytes that are kept for reuse back to the system, in any thread."""
 
     @abstractmethod
     def _alloc(self, nbytes: int) -> Any:

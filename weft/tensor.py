@@ -86,12 +86,13 @@ class Tensor(CompatMixin, metaclass=_TensorType):
         "_cell",
         "_moves",
         "_requires_grad",
-        "_source",
         "_uop",
         "grad",
     )
     _cell: Cell
     _moves: tuple[Move, ...]
+    # what the moves make of the cell's value; the cell takes it back when its value changes
+    _uop: UOp | None
     # for backward, which looks for the tensors of a graph
     _live: ClassVar[LiveSet[Tensor]] = LiveSet()
     # NumPy lets a Tensor handle `array + tensor` instead of looping over it
@@ -119,7 +120,7 @@ class Tensor(CompatMixin, metaclass=_TensorType):
         chosen = None if dtype is None else to_dtype(dtype)
         place = None if device is None else Device.canonicalize(device)
         self._moves = ()
-        self._source: UOp | None = None
+        self._uop = None
         if isinstance(data, Tensor):
             other = data if chosen is None else data.cast(chosen)
             other = other if place is None else other.to(place)
@@ -152,11 +153,13 @@ class Tensor(CompatMixin, metaclass=_TensorType):
         >>> Tensor(3.0).uop.op
         Ops.CONST
         """
-        value = self._cell.value
-        if self._source is not value:
-            self._uop: UOp = apply_moves(value, self._moves)
-            self._source = value
-        return self._uop
+        if not self._moves:
+            return self._cell.value
+        found = self._uop
+        if found is None:
+            found = self._uop = apply_moves(self._cell.value, self._moves)
+            self._cell.seen_by(self)
+        return found
 
     @classmethod
     def _from_uop(cls, node: UOp, pure: bool = False) -> Self:
@@ -178,7 +181,7 @@ class Tensor(CompatMixin, metaclass=_TensorType):
         tensor = object.__new__(cls)
         tensor._cell = cell
         tensor._moves = moves
-        tensor._source = None
+        tensor._uop = None
         tensor.grad = None
         tensor._requires_grad = None
         Tensor._live.add(tensor)
@@ -508,7 +511,7 @@ class Tensor(CompatMixin, metaclass=_TensorType):
         if not isinstance(x, Tensor) or x.shape != self.shape:
             found = x.shape if isinstance(x, Tensor) else type(x).__name__
             raise ShapeError(f"replace needs a tensor of shape {self.shape}, found {found}")
-        self._cell, self._moves, self._source = x._cell, x._moves, None
+        self._cell, self._moves, self._uop = x._cell, x._moves, None
         self.requires_grad = self.requires_grad
         return self
 
@@ -670,7 +673,7 @@ class Tensor(CompatMixin, metaclass=_TensorType):
             )
         if requires_grad and self._cell.pure:
             value = cast_value(self.uop, strong_dtype(self.dtype))
-            self._cell, self._moves, self._source = Cell(with_identity(value)), (), None
+            self._cell, self._moves, self._uop = Cell(with_identity(value)), (), None
         self.requires_grad = requires_grad
         return self
 

@@ -7,18 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from test.mixin.compare import check
-from test.optional import optional
+from test.optional import need, optional
 from weft import GlobalCounters, Tensor
 from weft.dtype import dtypes
 from weft.errors import IndexingError, ShapeError
 from weft.uop.node import UOp
 
 torch = optional("torch")
+hypothesis = need("hypothesis")
+given, settings, st = hypothesis.given, hypothesis.settings, hypothesis.strategies
 
 DATA = np.arange(24, dtype=np.int32).reshape(2, 3, 4)
 

@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from weft import Tensor, dtypes
+from weft import Tensor, dtypes, nn
 from weft.errors import ArgumentError, DataError
+from weft.helpers import GlobalCounters
 from weft.nn.state import TensorIO, get_parameters, get_state_dict, load_state_dict
+from weft.runtime.memory import HostAllocator, host_memory
 
 
 class Pair(NamedTuple):
@@ -155,3 +157,19 @@ def test_tensor_io_reads_like_a_file() -> None:
         file.seek(-1)
     with pytest.raises(ArgumentError, match="one-dimensional Tensor of uint8"):
         TensorIO(Tensor([1.0]))
+
+
+def test_loading_leaves_no_memory_but_the_weights() -> None:
+    """The first values, and all that computing them took, go back to the system."""
+    sizes = (512, 1024, 640)
+    source = [nn.Linear(*sizes[:2]), nn.Linear(*sizes[1:])]
+    values = {name: value.realize() for name, value in get_state_dict(source).items()}
+    weights = sum(value.nbytes() for value in values.values())
+    HostAllocator("CPU").release_cache()
+    mapped = host_memory.mapped_bytes
+    model = [nn.Linear(*sizes[:2]), nn.Linear(*sizes[1:])]
+    Tensor.realize(*get_parameters(model))
+    used = GlobalCounters.mem_used
+    load_state_dict(model, values, verbose=False)
+    assert GlobalCounters.mem_used == used
+    assert host_memory.mapped_bytes - mapped < 1.2 * weights

@@ -5,13 +5,16 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import pathlib
 import random
+import threading
 
 import pytest
 
 from weft.errors import DeviceError, OutOfMemory
 from weft.helpers import GlobalCounters
 from weft.knobs import Context
+from weft.runtime import memory as module
 from weft.runtime.memory import (
     ALIGNMENT,
     HUGE_PAGE,
@@ -28,9 +31,8 @@ def test_size_class_is_tight_and_monotonic():
     last = 0
     for nbytes in [*range(1, 5000), *(random.Random(1).randrange(1, 1 << 40) for _ in range(2000))]:
         size = size_class(nbytes)
-        smallest = HUGE_PAGE if nbytes >= HUGE_PAGE else ALIGNMENT
-        assert nbytes <= size < nbytes + max(smallest, nbytes / 8 + 1)
-        assert size % smallest == 0 and size_class(size) == size
+        assert nbytes <= size < nbytes + max(ALIGNMENT, nbytes / 8 + 1)
+        assert size % ALIGNMENT == 0 and size_class(size) == size
         if nbytes < 5000:
             assert size >= last
             last = size
@@ -102,6 +104,91 @@ def test_lru_0_keeps_nothing(nbytes):
         assert memory.mapped_bytes > 0
         memory.give(block)
     assert memory.mapped_bytes == memory.cached_bytes == 0
+
+
+def resident_bytes() -> int:
+    status = pathlib.Path("/proc/self/status")
+    if not status.exists():
+        pytest.skip("this system does not say how much memory is resident")
+    fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
+    return int(fields["RssAnon"].split()[0]) * 1024
+
+
+def test_the_rest_of_a_block_takes_no_huge_page():
+    before = resident_bytes()
+    memory = HostMemory()
+    blocks = [memory.take(HUGE_PAGE + 64 * 1024) for _ in range(16)]
+    for block in blocks:
+        ctypes.memset(block.address, 1, HUGE_PAGE + 64 * 1024)
+    assert resident_bytes() - before < 16 * (HUGE_PAGE + MIB)
+
+
+def test_what_is_idle_for_long_goes_back_to_the_system():
+    now = [0.0]
+    memory = HostMemory(clock=lambda: now[0])
+    blocks = [memory.take(50 * MIB) for _ in range(8)]
+    for block in blocks:
+        ctypes.memset(block.address, 1, block.nbytes)
+    resident = resident_bytes()
+    while blocks:
+        memory.give(blocks.pop())
+    del block
+    kept = memory.cached_bytes
+    left = memory.release_idle()
+    assert left is not None and memory.cached_bytes == kept
+    now[0] += left / 2
+    assert memory.release_idle() == pytest.approx(left / 2) and memory.cached_bytes == kept
+    now[0] += left
+    assert memory.release_idle() is None
+    assert memory.cached_bytes == memory.mapped_bytes < kept / 5
+    assert resident - resident_bytes() > 300 * MIB
+
+
+def test_what_every_step_takes_again_stays():
+    now = [0.0]
+    memory = HostMemory(clock=lambda: now[0])
+    memory.give(memory.take(500 * MIB))  # once, as for the first values of a model
+    taken = set()
+    for _ in range(40):
+        blocks = [memory.take(100 * MIB) for _ in range(3)]
+        taken |= {block.address for block in blocks}
+        now[0] += 0.5
+        while blocks:
+            memory.give(blocks.pop())
+        memory.release_idle()
+    assert len(taken) == 3
+    assert memory.cached_bytes == 3 * size_class(100 * MIB)
+
+
+def test_more_than_is_always_kept_calls_for_a_return():
+    calls = []
+    memory = HostMemory(on_surplus=lambda: calls.append(memory.cached_bytes))
+    memory.give(memory.take(60 * MIB))
+    assert not calls
+    memory.give(memory.take(30 * MIB))
+    assert calls == [memory.cached_bytes]
+
+
+def test_memory_of_an_idle_program_goes_back_without_being_asked(monkeypatch):
+    monkeypatch.setattr(module, "_IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(module, "_BYTES_PER_IDLE_SECOND", 1 << 50)
+    monkeypatch.setattr(module, "_LOOK_SECONDS", 0.0)
+    returned = threading.Event()
+    release_idle = module.host_memory.release_idle
+
+    def release_and_tell():
+        left = release_idle()
+        if left is None:
+            returned.set()
+        return left
+
+    monkeypatch.setattr(module.host_memory, "release_idle", release_and_tell)
+    allocator = HostAllocator("CPU")
+    blocks = [allocator.alloc(80 * MIB) for _ in range(2)]
+    while blocks:
+        allocator.free(blocks.pop(), 80 * MIB)
+    assert returned.wait(30)
+    assert allocator.cached_bytes <= 80 * MIB
 
 
 def test_random_use_keeps_the_books():

@@ -12,7 +12,7 @@ import itertools
 import math
 import weakref
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from weft.engine.live import LiveSet
 from weft.engine.storage import held_with
@@ -20,6 +20,8 @@ from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
 _clock = itertools.count(1)
+# views of one storage before those that have ended are looked for
+_MANY = 64
 
 
 def now() -> int:
@@ -51,11 +53,21 @@ class Cell:
     does not store it either. `is_asked` says that somebody wants the gradient of it.
     """
 
-    __slots__ = ("__weakref__", "_value", "born", "inline", "is_asked", "pure", "version")
+    __slots__ = (
+        "__weakref__",
+        "_seen_by",
+        "_value",
+        "born",
+        "inline",
+        "is_asked",
+        "pure",
+        "version",
+    )
     live: ClassVar[LiveSet[Cell]] = LiveSet()
 
     def __init__(self, value: UOp, pure: bool = False) -> None:
         self.version = 0
+        self._seen_by: list[weakref.ref[Any]] = []
         self.born = now()  # when the value was written down
         self.pure = pure
         self.inline = self.is_asked = False
@@ -70,6 +82,7 @@ class Cell:
         cell.version = 0
         cell.born = next(_clock)
         cell.pure = cell.inline = cell.is_asked = False
+        cell._seen_by = []
         cell._value = value
         storage.held.cells = [weakref.ref(cell)]
         Cell.live.add(cell)
@@ -86,6 +99,8 @@ class Cell:
     @value.setter
     def value(self, value: UOp) -> None:
         self._value = value
+        if self._seen_by:
+            self._take_back()
         storage = self.storage
         if storage is None:
             return
@@ -95,6 +110,21 @@ class Cell:
                 return
         alive = [reference for reference in held.cells if reference() is not None]
         held.cells = [*alive, weakref.ref(self)]
+
+    def seen_by(self, tensor: Any) -> None:
+        """Remembers a tensor that keeps a view of the value in `_uop`."""
+        seen = self._seen_by
+        if len(seen) >= _MANY and len(seen).bit_count() == 1:
+            seen[:] = [reference for reference in seen if reference() is not None]
+        seen.append(weakref.ref(tensor))
+
+    def _take_back(self) -> None:
+        """Views of the old value go: they would keep the memory of all that it was made from."""
+        for reference in self._seen_by:
+            tensor = reference()
+            if tensor is not None:
+                tensor._uop = None
+        self._seen_by.clear()
 
     @staticmethod
     def holders_of(storage: UOp) -> list[Cell]:

@@ -67,7 +67,7 @@ class Snapshot:
     def restore(self) -> None:
         """Undo what happened since."""
         for tensor, cell, moves, grad, requires_grad in self.tensors.values():
-            tensor._cell, tensor._moves, tensor._source = cell, moves, None
+            tensor._cell, tensor._moves, tensor._uop = cell, moves, None
             tensor.grad, tensor.requires_grad = grad, requires_grad
         for cell, value, version, pure in self.cells:
             cell.value, cell.version, cell.pure = value, version, pure

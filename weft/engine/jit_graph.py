@@ -522,7 +522,7 @@ class CapturedGraph:
             elif kind == "rebind":
                 assert isinstance(value, Tensor)
                 tensor = known[effect[1]]
-                tensor._cell, tensor._moves, tensor._source = value._cell, value._moves, None
+                tensor._cell, tensor._moves, tensor._uop = value._cell, value._moves, None
             else:
                 self._apply(kind, effect[1], effect[2], value, call, known)
         return result

@@ -148,7 +148,7 @@ class Number(Tensor):
         made = object.__new__(cls)
         made._cell = Cell(_variable(number, value), pure=True)
         made._moves = ()
-        made._source = None
+        made._uop = None
         made.grad = None
         made.requires_grad = None
         made.book, made.number, made.value = book, number, value

@@ -180,7 +180,7 @@ class Recording:
             swapped.append((tensor, stand_in))
         for tensor, stand_in in swapped:
             tensor._cell = stand_in.cell
-            tensor._source = None
+            tensor._uop = None
             if stand_in.window is not None:
                 tensor._moves = stand_in.window.rest
 
@@ -522,7 +522,7 @@ class Recording:
                 tensor._cell = stand_in.original
                 if stand_in.window is not None:
                     tensor._moves = (*stand_in.window.first, *tensor._moves)
-                tensor._source = None
+                tensor._uop = None
         self._hand_over_cells([cell for cell in self.kept if isinstance(cell, Cell)])
 
     def _hand_over_cells(self, cells: Sequence[Cell]) -> None:
@@ -574,7 +574,7 @@ class Recording:
                 else:
                     first = () if current.window is None else current.window.first
                     tensor._cell, tensor._moves = current.original, (*first, *tensor._moves)
-                tensor._source = None
+                tensor._uop = None
 
 
 class _Place:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from types import FunctionType, MethodType, ModuleType
 from typing import Any, TypeVar
 
+from weft.device import Device
 from weft.errors import ArgumentError, DataError, MissingKeyError
 from weft.helpers import tqdm
 from weft.nn.formats.archives import tar_extract, zip_extract
@@ -140,7 +141,16 @@ def load_state_dict(
                 if consume:
                     state_dict.pop(name)  # type: ignore[attr-defined]
             bar.update(1)
+    if realize:
+        # what the new values replaced, and what making those took, is not needed a second time
+        for device in {device for tensor in loaded for device in _devices_of(tensor)}:
+            Device[device].allocator.release_cache()
     return loaded
+
+
+def _devices_of(tensor: Tensor) -> tuple[str, ...]:
+    device = tensor.device
+    return () if device is None else (device,) if isinstance(device, str) else device
 
 
 def _load_one(tensor: Tensor, value: Tensor, realize: bool, own: bool) -> Tensor:

@@ -2,20 +2,25 @@
 
 In: sizes. Out: `Block`s with an address, and `HostAllocator`, the allocator of every device whose
 memory is the host's. Sits below the devices that run on the host. A fresh 64 MB output costs ten
-times a reused one, because the kernel hands out and clears each page on first touch.
+times a reused one, because the kernel hands out and clears each page on first touch; so freed
+blocks are kept, and what was not taken again goes back to the system when keeping it has been
+dearer than clearing it anew.
 Invariant: a block is either out, or in the cache, or gone; only the allocator's lock moves it.
 """
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import functools
 import mmap
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from weft.contracts import Allocator
+from weft.contracts import Allocator, ledger
 from weft.errors import DeviceError
 from weft.knobs import LRU
 
@@ -27,17 +32,25 @@ _SLAB_BYTES = 256 << 10
 # Beyond this step, rounding up could refuse a request that fits the machine.
 _LARGEST_STEP = 64 << 20
 _CACHE_LIMIT = 4 << 30
+# What is always kept: too little for anybody to miss it.
+_ALWAYS_KEPT = 64 << 20
+# A block may be idle for a second, and for another one per so many bytes in the cache. Fresh pages
+# are cleared at 1 to 8 GB a second, so a program that then needs all of it again loses a tenth of
+# its time in the worst case, a hundredth in the usual one.
+_IDLE_SECONDS = 1.0
+_BYTES_PER_IDLE_SECOND = 100 << 20
+# The thread that returns memory looks no more often.
+_LOOK_SECONDS = 0.25
 
 
 def size_class(nbytes: int) -> int:
     """Rounds a size up to one of eight steps per power of two, so that near sizes share blocks.
 
     >>> [size_class(n) for n in (1, 64, 65, 1000, 1 << 20, (1 << 20) + 1, 3 << 20)]
-    [64, 64, 128, 1024, 1048576, 1179648, 4194304]
+    [64, 64, 128, 1024, 1048576, 1179648, 3145728]
     """
     step = 1 << max(0, (max(nbytes, 1) - 1).bit_length() - 4)
-    smallest = HUGE_PAGE if nbytes >= HUGE_PAGE else ALIGNMENT
-    step = max(smallest, min(step, _LARGEST_STEP))
+    step = max(ALIGNMENT, min(step, _LARGEST_STEP))
     return max(1, -(-nbytes // step)) * step
 
 
@@ -63,7 +76,9 @@ class _Mapping:
         self.address = -(-first // HUGE_PAGE) * HUGE_PAGE if huge else first
         if huge and hasattr(mmap, "MADV_HUGEPAGE"):
             try:
-                self._map.madvise(mmap.MADV_HUGEPAGE, self.address - first, nbytes)
+                # The part of the last one stays small pages: it would be resident as a whole.
+                whole = nbytes // HUGE_PAGE * HUGE_PAGE
+                self._map.madvise(mmap.MADV_HUGEPAGE, self.address - first, whole)
             except OSError:
                 # A kernel built without huge pages; the memory is as good, only slower.
                 pass
@@ -78,7 +93,7 @@ class Block:
         self.address = address
         self.nbytes = nbytes
         self.is_free = False
-        self.stamp = 0
+        self.stamp = 0.0  # when it was freed
         self._owner = owner
 
 
@@ -93,16 +108,24 @@ class _Slab:
 
 
 class HostMemory:
-    """Takes blocks from the operating system and keeps freed ones, up to a bound.
+    """Takes blocks from the operating system and keeps freed ones, up to a bound and for a time.
 
     Not thread-safe by itself: `Allocator.alloc` and `free` call it under their lock.
+    `on_surplus` is called whenever there is more in the cache than is always kept.
     """
 
-    def __init__(self, cache_limit: int | None = None, memory_limit: int | None = None) -> None:
+    def __init__(
+        self,
+        cache_limit: int | None = None,
+        memory_limit: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        on_surplus: Callable[[], None] = lambda: None,
+    ) -> None:
         self._cache_limit = cache_limit
         self._memory_limit = memory_limit
+        self._clock = clock
+        self._on_surplus = on_surplus
         self._free: dict[int, list[Block]] = {}
-        self._clock = 0
         self.cached_bytes = 0
         self.mapped_bytes = 0
 
@@ -166,37 +189,64 @@ class HostMemory:
         block.is_free = True
         if block.nbytes == 0:
             return
-        self._clock += 1
-        block.stamp = self._clock
+        block.stamp = self._clock()
         self._free.setdefault(block.nbytes, []).append(block)
         self.cached_bytes += block.nbytes
         if isinstance(block._owner, _Slab):
             block._owner.live -= 1
         if not LRU:
             self._release_class(block.nbytes)
-        elif self.cached_bytes > self.cache_limit:
+            return
+        if self.cached_bytes > self.cache_limit:
             self._shrink(self.cache_limit)
+        if self.cached_bytes > _ALWAYS_KEPT:
+            self._on_surplus()
 
     def release(self) -> None:
         """Returns everything free to the operating system, but for slabs partly in use."""
         for size in list(self._free):
             self._release_class(size)
 
+    def release_idle(self) -> float | None:
+        """Returns the blocks that were idle too long; in how many seconds the next one will be.
+
+        None: there is nothing but what is always kept. The more is kept, the longer it may be:
+        then it is dear to have again. What a program takes in every step is never idle for long.
+        """
+        now = self._clock()
+        while self.cached_bytes > _ALWAYS_KEPT:
+            oldest = self._oldest()
+            if oldest is None:
+                return None
+            patience = _IDLE_SECONDS + self.cached_bytes / _BYTES_PER_IDLE_SECOND
+            left = oldest[0].stamp + patience - now
+            if left > 0:
+                return left
+            self._drop_first(oldest)
+        return None
+
     def _shrink(self, limit: int) -> None:
         """Returns the blocks that were not used for longest until the cache fits."""
         while self.cached_bytes > limit:
-            # Within a class the first is the oldest, because the newest are reused first.
-            oldest = min(
-                (free for size, free in self._free.items() if free and size >= _SLAB_BLOCK_LIMIT),
-                key=lambda free: free[0].stamp,
-                default=None,
-            )
+            oldest = self._oldest()
             if oldest is None:
                 self.release()
                 return
-            block = oldest.pop(0)
-            self.cached_bytes -= block.nbytes
-            self.mapped_bytes -= block.nbytes
+            self._drop_first(oldest)
+
+    def _oldest(self) -> list[Block] | None:
+        """The class with the block that was idle for longest, its first; slabs aside."""
+        # Within a class the first is the oldest, because the newest are reused first.
+        return min(
+            (free for size, free in self._free.items() if free and size >= _SLAB_BLOCK_LIMIT),
+            key=lambda free: free[0].stamp,
+            default=None,
+        )
+
+    def _drop_first(self, free: list[Block]) -> None:
+        block = free.pop(0)
+        self.cached_bytes -= block.nbytes
+        self.mapped_bytes -= block.nbytes
 
     def _release_class(self, size: int) -> None:
         free = self._free.pop(size, [])
@@ -229,8 +279,41 @@ def machine_memory() -> int:
     return min(limits, default=1 << 46)
 
 
+class _Returner:
+    """A thread that returns idle memory also when the program asks for none and frees none.
+
+    It runs only while there is something to return. A forked child starts its own.
+    """
+
+    def __init__(self) -> None:
+        self._runs_in = 0  # the process it runs in, if it does
+
+    def start(self) -> None:
+        """Unless it runs. Called under the lock, also from a finalizer at any bytecode: so not
+        with `threading.Thread`, whose start may wait for a lock that this thread holds already.
+        """
+        process = os.getpid()
+        if self._runs_in == process:
+            return
+        self._runs_in = process
+        try:
+            _thread.start_new_thread(self._run, ())
+        except RuntimeError:
+            # There is none to have, as when the interpreter ends.
+            self._runs_in = 0
+
+    def _run(self) -> None:
+        left: float | None = 0.0
+        while left is not None:
+            time.sleep(max(left, _LOOK_SECONDS))
+            with ledger:
+                left = host_memory.release_idle()
+                if left is None:
+                    self._runs_in = 0
+
+
 # One for the process: what one host device frees, another may take.
-host_memory = HostMemory()
+host_memory = HostMemory(on_surplus=_Returner().start)
 
 
 class HostAllocator(Allocator):
@@ -245,7 +328,9 @@ class HostAllocator(Allocator):
         return self.memory.cached_bytes
 
     def release_cache(self) -> None:
-        self.memory.release()
+        with ledger:
+            ledger.drain()
+            self.memory.release()
 
     def _alloc(self, nbytes: int) -> Block:
         return self.memory.take(nbytes)
