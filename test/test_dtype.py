@@ -664,7 +664,7 @@ def test_names_that_tinygrads_programs_import() -> None:
 
 
 def test_types_of_pytorch() -> None:
-    torch = pytest.importorskip("torch", reason="pip install torch")
+    torch = need("torch")
     for ours in (dtypes.float, dtypes.bfloat16, dtypes.bool, dtypes.int64, dtypes.half):
         assert names._from_torch_dtype(names._to_torch_dtype(ours)) is ours
     assert names._from_torch_dtype(torch.float8_e5m2) is dtypes.fp8e5m2

@@ -9,7 +9,7 @@ import pytest
 
 from test.fuzz import expressions, floats
 from test.fuzz.programs import STEPS, Generator, difference, run_numpy, shrink
-from test.optional import STRICTEST
+from test.optional import STRICTEST, need
 from weft import Context, Tensor
 from weft.dtype import dtypes
 from weft.uop.node import UOp
@@ -75,7 +75,7 @@ def test_random_programs_of_half_types_without_optimisation() -> None:
 
 def _halves() -> Any:
     """The module, which needs bfloat16 for NumPy."""
-    pytest.importorskip("ml_dtypes", reason="pip install ml_dtypes")
+    need("ml_dtypes")
     from test.fuzz import halves
 
     return halves

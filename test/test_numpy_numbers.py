@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 
+from test.optional import need
 from weft import Tensor, Variable, dtypes, nn
 from weft.dtype import bits_of, convert, float_to_bf16, float_to_fp16, python_number, truncate
 from weft.uop.ops import UOp
+
+ml_dtypes = need("ml_dtypes")
 
 NUMBERS = [
     np.float64(1.5), np.float32(1.5), np.float16(1.5), np.longdouble(1.5), ml_dtypes.bfloat16(1.5),

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from test.optional import need
 from weft import Tensor, dtypes
 
 MODERATE = [0.0, 1e-3, 0.5, 0.625, 0.99999994, 1.0, 1.0000001, 2.0, 3.0, 6.0, 10.0, 20.0, 50.0]
@@ -27,7 +28,7 @@ EXCEPT = {"mish": [np.inf], "tan": [np.inf, -np.inf]}
 
 @pytest.mark.parametrize("name", METHODS)
 def test_slopes_at_edges_agree_with_pytorch(name: str) -> None:
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed (make test says how)")
+    torch = need("torch")
     reference = getattr(torch, name, None) or getattr(torch.nn.functional, name)
     x = np.array([point for point in POINTS if point not in EXCEPT.get(name, [])], np.float32)
     tensor = Tensor(x)

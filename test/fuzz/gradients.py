@@ -10,7 +10,6 @@ of the two errors that say so; nothing else may differ.
 
 from __future__ import annotations
 
-import importlib.util
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from test.optional import found
 from weft import Tensor, TinyJit, dtypes
 from weft.errors import ArgumentError
 
@@ -177,11 +177,7 @@ class Reference:
 
 
 def _torch() -> Any:
-    if importlib.util.find_spec("torch") is None:
-        return None
-    import torch
-
-    return torch
+    return found("torch")
 
 
 class _Words:

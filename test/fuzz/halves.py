@@ -12,14 +12,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 
 from test.fuzz import steps
 from test.fuzz.programs import ENVIRONMENT, names_are_there
 from test.fuzz.world import Program, Statement, World
+from test.optional import optional
 from weft import Device, Tensor
 
-ml_dtypes = pytest.importorskip("ml_dtypes", reason="pip install ml_dtypes")
+ml_dtypes = optional("ml_dtypes")
 
 KINDS = ("float16", "bfloat16")
 # sums of whole numbers are exact in float32 as long as they are below

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from test.optional import need
 from weft import Tensor
 from weft.errors import DataError
 from weft.nn.state import torch_load
@@ -196,7 +197,7 @@ def test_objects_made_of_objects_alone() -> None:
 
 
 def test_tensors_inside_objects_load(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed (make test says how)")
+    torch = need("torch")
     path = tmp_path / "x.pt"
     saved = {"args": argparse.Namespace(mean=torch.ones(3)), "pair": Pair(torch.zeros(2), 1)}
     torch.save({**saved, "version": torch.__version__, "optimiser": torch.optim.Adam}, path)
@@ -210,7 +211,7 @@ def test_tensors_inside_objects_load(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_zip", [True, False], ids=["zip", "legacy"])
 def test_a_model_of_a_program_is_refused(tmp_path: Path, is_zip: bool) -> None:
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed (make test says how)")
+    torch = need("torch")
     kind = type("Net", (torch.nn.Module,), {"__module__": ME})
     globals()["Net"] = kind
     try:

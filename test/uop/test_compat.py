@@ -7,6 +7,7 @@ import pickle
 
 import pytest
 
+from test.optional import need
 from weft import Tensor, Variable, dtypes
 from weft.dtype import Invalid
 from weft.uop.ops import (
@@ -330,7 +331,7 @@ def test_names_of_rule_sets() -> None:
 
 
 def test_z3_proves_what_is_simplified() -> None:
-    z3 = pytest.importorskip("z3", reason="pip install z3-solver")
+    z3 = need("z3")
     from weft.uop.validate import uops_to_z3, validate_index_with_z3
 
     solver = z3.Solver()

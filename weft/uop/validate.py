@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft.uop.node import UOp
-from weft.uop.solver import Encoder
+from weft.uop.solver import Encoder, z3
 
 __all__ = ["uops_to_z3", "validate_index_with_z3"]
 
@@ -25,9 +25,7 @@ def uops_to_z3(solver: Any, *uops: UOp) -> list[Any]:
 
 def validate_index_with_z3(size: int, idx: UOp, gate: UOp) -> bool:
     """Whether an index is inside of so many elements wherever its condition holds."""
-    from z3 import Or, Solver, unsat
-
-    solver = Solver()
+    solver = z3().Solver()
     term, condition = uops_to_z3(solver, idx, gate)
     solver.add(condition)
-    return bool(solver.check(Or(term < 0, term >= size)) == unsat)
+    return bool(solver.check(z3().Or(term < 0, term >= size)) == z3().unsat)
