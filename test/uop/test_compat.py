@@ -10,6 +10,7 @@ import pytest
 from test.optional import need
 from weft import Tensor, Variable, dtypes
 from weft.dtype import Invalid
+from weft.uop.evaluate import evaluate_uop
 from weft.uop.ops import (
     GroupOp,
     KernelInfo,
@@ -59,6 +60,12 @@ RENDERED = [
     ((A * 4 + B) % 4, "(b%4)"),
     ((A * 3 + B) // 4, "((b+a*3)//4)"),
     (G // 4 // 3, "(g//12)"),
+    (G * 7 // 3, "(g*2+g//3)"),
+    ((G * 10 + B) // 30, "((g+b//10)//3)"),
+    ((A * 5 + B * 7) // 3, "(a+b*2+(b+a*2)//3)"),
+    ((G * 6 + B * 4 + A) // 24, "((g+(a+b*4)//6)//4)"),
+    ((G * 4 + B * 6 + 1) // 8, "((b+g+b//2)//2)"),
+    ((G * 15 + B) // 10, "(g+(g+b//5)//2)"),
     (G // 4 * 4 + G % 4, "g"),
     ((G - 3) // 4, "((g+1)//4+-1)"),
     (A < 3, "(a<3)"),
@@ -88,6 +95,24 @@ RENDERED = [
 @pytest.mark.parametrize(("node", "text"), RENDERED, ids=[text for _, text in RENDERED])
 def test_render_prints_as_tinygrad_does(node: UOp, text: str) -> None:
     assert node.render() == text
+
+
+LEAVES = {"a": A, "b": B, "g": G, "c": C, "i": N, "r0": R0, "r1": R1}
+
+
+@pytest.mark.parametrize(("node", "text"), RENDERED, ids=[text for _, text in RENDERED])
+def test_what_render_prints_has_the_value_of_the_node(node: UOp, text: str) -> None:
+    if any(word in text for word in ("Invalid", "float", "gidx")):
+        return
+    for seed in range(20):
+        values = {
+            name: leaf.vmin + seed * 7 % (leaf.vmax - leaf.vmin + 1)
+            for name, leaf in LEAVES.items()
+        }
+        if node is A.bind(3) + 1:
+            values["a"] = 3
+        found = evaluate_uop(node, {LEAVES[name]: value for name, value in values.items()})
+        assert eval(text, {"max": max}, values) == found, values
 
 
 @pytest.mark.parametrize(
@@ -268,6 +293,18 @@ def test_rules_written_for_tinygrad_match_wefts_graphs() -> None:
     for pattern, node, found in cases:
         assert PatternMatcher([(pattern, lambda x: x)]).rewrite(node) is found, pattern
     assert PatternMatcher([(x - y, lambda x, y: y)], compiled=False).rewrite(A - B) is B
+
+
+def test_one_match_by_hand() -> None:
+    x, y = UPat.var("x"), UPat.var("y")
+    assert UPat(Ops.ADD, name="z").match(A + 1, {}) == [{"z": A + 1}]
+    assert UPat(Ops.MUL).match(A + 1, {}) == []
+    assert (x + y).match(A + B, {}) == [{"x": A, "y": B}, {"y": A, "x": B}]
+    assert (x + y).match(A + B, {"x": B}) == [{"x": B, "y": A}]
+    assert UPat(Ops.ADD, src=(x, x)).match(A + B, {}) == []
+    assert UPat(Ops.ADD, src=(x,), allow_any_len=True).match(A + B, {}) == [{"x": A}]
+    assert UPat(Ops.ADD, src=UPat(Ops.VARIABLE)).match(A + 1, {}) == []
+    assert UPat.any(x * 2, x + 1).match(A + 1, {}) == [{"x": A}]
 
 
 def test_walk_offers_each_node_once() -> None:

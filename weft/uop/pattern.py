@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 from weft.dtype import ConstFloat, DType
 from weft.errors import ArgumentError
 from weft.mixin.arith import ArithMixin
+from weft.uop.match_pattern import matches
 from weft.uop.opset import OPSET, Ops, Spelling
 
 OpsLike: TypeAlias = Ops | Collection[Ops] | None
@@ -282,6 +283,10 @@ class UPat(ArithMixin):
         return self.alu(Ops.CMPLT, x).logical_not()
 
     # ------------------------------------------------------------ looking at it
+    def match(self, uop: Any, store: dict[str, Any]) -> list[dict[str, Any]]:
+        """The names bound by each way in which the node matches, beside those of `store`."""
+        return matches(self, uop, store)
+
     def names(self) -> tuple[set[str], set[str]]:
         """The names that every match binds, and the ones that only some do (inside `any`)."""
         always: set[str] = set() if self.name is None else {self.name}

@@ -16,7 +16,9 @@ from weft.dtype import DType, dtypes
 from weft.uop.matcher import PatternMatcher
 from weft.uop.node import UOp, register_renderer
 from weft.uop.opset import Ops
+from weft.uop.pattern import UPat
 from weft.uop.rewrite import graph_rewrite
+from weft.uop.rules import polynomial as poly
 from weft.uop.text import EXPRESSION_LIMIT, expression_text
 
 # Higher binds tighter, as in Python; what is not here keeps its parentheses everywhere.
@@ -71,13 +73,54 @@ def render(uop: UOp, simplify: bool = True, pm: PatternMatcher | None = None) ->
     plain = shown.simplify()
     is_canonical = plain is shown
     if simplify:
-        shown, is_canonical = plain, True
+        shown = graph_rewrite(plain, _nested, name="nest divisions", walk=True)
+        is_canonical = True
     writer = _Writer(shown, is_canonical, _has_negation(uop))
     pieces: dict[UOp, Piece] = {}
     for node in shown.toposort():
         if node.op is not Ops.CONST or node is shown:
             writer.write(node, pieces)
     return _closed(pieces[shown])
+
+
+def _nest_division(x: UOp, c: UOp) -> UOp | None:
+    """(g*10 + b)//30 -> (g + b//10)//3 and g*7//3 -> g*2 + g//3: as tinygrad writes them."""
+    terms = poly.polynomial(x)
+    if c.arg <= 1 or len(terms) > _TERMS_NESTED or any(k < 0 for k in terms.values()):
+        return None
+    return _quotient(terms, c.arg, x.dtype)
+
+
+def _quotient(terms: poly.Polynomial, divisor: int, dtype: DType) -> UOp:
+    """The floor of terms with positive coefficients by a positive number."""
+    whole = {term: k // divisor for term, k in terms.items() if k >= divisor}
+    rest = {term: k % divisor for term, k in terms.items() if k % divisor}
+    parts = [poly.build(whole, dtype)] if whole else []
+    factors = [k for term, k in rest.items() if term and 1 < k < divisor and divisor % k == 0]
+    if factors:
+        # floor(floor(x / f) / (c / f)) is floor(x / c)
+        inner = poly.polynomial(_quotient(rest, max(factors), dtype))
+        parts.append(_quotient(inner, divisor // max(factors), dtype))
+    elif rest:
+        number = UOp.const(dtype, divisor)
+        parts.append(UOp(Ops.IDIV, dtype, (poly.build(rest, dtype), number)).simplify())
+    total = parts[0] if parts else UOp.const(dtype, 0)
+    for part in parts[1:]:
+        if part.op is not Ops.CONST or part.arg != 0:
+            total = UOp(Ops.ADD, dtype, (total, part))
+    return total
+
+
+# longer sums are printed as they are
+_TERMS_NESTED = 16
+_nested = PatternMatcher(
+    [
+        (
+            UPat(Ops.IDIV, dtypes.weakint, (UPat.var("x"), UPat.cvar("c")), tag=None),
+            _nest_division,
+        )
+    ]
+)
 
 
 def _has_negation(uop: UOp) -> bool:
