@@ -47,7 +47,15 @@ def _is_installed(name: str) -> bool:
     return any("site-packages" in place or "dist-packages" in place for place in places)
 
 
-sys.meta_path.insert(0, Blocked())
+def block() -> None:
+    """From now on in this process. Not on import: every run of the tests imports this file."""
+    sys.meta_path.insert(0, Blocked())
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests() -> None:
+    """Before the first file of the tests is imported."""
+    block()
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -110,6 +110,8 @@ def test_bare_blocks_what_is_installed_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("value = 3\n")
     code = (
         "import test.bare, sys\n"
+        "assert not any(isinstance(f, test.bare.Blocked) for f in sys.meta_path)\n"
+        "test.bare.block()\n"
         f"sys.path.insert(0, {str(tmp_path)!r})\n"
         "import numpy, llvmlite, mine, json, weft, weft.nn\n"
         "try:\n    import mypy\nexcept ModuleNotFoundError as error:\n    print(error)\n"

@@ -18,7 +18,8 @@ torch = optional("torch")
 
 def test_memory_is_shared_with_those_who_take_it() -> None:
     tensor = Tensor([[1.0, 2.0], [3.0, 4.0]]).realize()
-    array, other = np.from_dlpack(tensor), torch.from_dlpack(tensor)
+    other = torch.from_dlpack(tensor)
+    array = np.from_dlpack(tensor)
     other[0, 0] = 9
     assert tensor.tolist() == [[9.0, 2.0], [3.0, 4.0]] and array[0, 0] == 9
 
