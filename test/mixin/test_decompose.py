@@ -9,8 +9,9 @@ import pytest
 
 from test.mixin.compare import check
 from test.optional import optional
-from weft import Tensor
+from weft import Tensor, TinyJit
 from weft.errors import ArgumentError, DTypeError, ShapeError
+from weft.mixin.decompose import _with_signs
 
 torch = optional("torch")
 
@@ -146,3 +147,25 @@ def test_errors() -> None:
         Tensor([[True]]).svd()
     with pytest.raises(ArgumentError, match="at least one coefficient"):
         Tensor([[1.0]]).newton_schulz(1, ())
+
+
+@pytest.mark.parametrize("shape", [(5, 5), (6, 4), (3, 5), (2, 4, 3)])
+def test_svd_by_kernels_agrees_with_that_of_the_host(shape: tuple[int, ...]) -> None:
+    array = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    tensor = Tensor(array)
+    own = _with_signs(*tensor._svd_factors(False))
+    host = tensor.svd(full_matrices=False)
+    for left, right in zip(own, host, strict=True):
+        np.testing.assert_allclose(left.numpy(), right.numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_svd_in_a_jit_computes_what_it_is_given() -> None:
+    step = TinyJit(lambda x: [factor.realize() for factor in x.svd(full_matrices=False)])
+    for seed in range(4):
+        array = np.random.default_rng(seed).standard_normal((4, 3)).astype(np.float32)
+        u, s, v = [factor.numpy() for factor in step(Tensor(array).realize())]
+        np.testing.assert_allclose(u * s @ v, array, rtol=1e-4, atol=1e-5)
+
+
+def test_svd_of_what_is_not_finite_is_nan() -> None:
+    assert np.isnan(Tensor([[np.nan, 1.0], [2.0, 3.0]]).svd()[1].numpy()).all()

@@ -125,3 +125,19 @@ def test_topk() -> None:
         check(places, wanted.indices.numpy())
     assert Tensor([1, 2]).topk(0)[0].shape == (0,)
     assert Tensor([1, 2]).argsort().dtype is dtypes.default_int
+
+
+@pytest.mark.parametrize("count", [7, 1500])
+@pytest.mark.parametrize("descending", [False, True])
+def test_the_extremes_of_int64_are_in_order(count: int, descending: bool) -> None:
+    low, high = -(2**63), 2**63 - 1
+    values = np.random.default_rng(0).integers(low, high, count, endpoint=True)
+    values[:6], values[-1] = [low, high, 0, -1, high, low], low
+    # ~x reverses the order without an overflow, which -x has
+    order = np.argsort(~values if descending else values, kind="stable")
+    found, places = Tensor(values).sort(descending=descending)
+    assert found.tolist() == values[order].tolist() and places.tolist() == order.tolist()
+    top, at = Tensor(values).topk(5, largest=descending)
+    assert top.tolist() == values[order][:5].tolist()
+    assert values[at.numpy()].tolist() == top.tolist()
+    assert Tensor(values).argmax().item() == values.argmax()

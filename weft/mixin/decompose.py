@@ -12,7 +12,9 @@ import math
 from collections.abc import Sequence
 from typing import Any, Self
 
+from weft.device import Device
 from weft.dtype import computing_dtype, dtypes
+from weft.engine import record
 from weft.errors import ArgumentError, DTypeError, ShapeError
 from weft.mixin.check import described, real_number, whole_number
 from weft.mixin.movement import is_int
@@ -117,8 +119,9 @@ class DecomposeMixin(ResizeMixin):
     def svd(self, full_matrices: bool = True) -> tuple[Self, Self, Self]:
         """Matrices as U @ diag(S) @ V: U and V are orthogonal, S is not negative and descends.
 
-        With `full_matrices` U and V are square, else as small as they can be. It is iterated, and
-        the iteration runs now.
+        With `full_matrices` U and V are square, else as small as they can be. The greatest element
+        of each row of V is positive. It is iterated, and the iteration runs now: by LAPACK where
+        the host reads the device's memory, else, and in what a TinyJit captures, by kernels.
 
         >>> u, s, v = Tensor([[3.0, 0.0], [0.0, -4.0]]).svd()
         >>> s.tolist()
@@ -128,7 +131,8 @@ class DecomposeMixin(ResizeMixin):
         if rows == 0 or columns == 0:
             return self._empty_svd(full_matrices)
         value = self.cast(computing_dtype(self.dtype))
-        raw = value._svd_factors(full_matrices)
+        raw = value._svd_on_host(full_matrices) or value._svd_factors(full_matrices)
+        raw = _with_signs(*raw)
         nodes = (value.uop, *[factor.uop for factor in raw])
         marked = [self._from_uop(_marked(number, nodes, type(self))) for number in range(3)]
         u, s, v = [factor.cast(self._factor_dtype()) for factor in marked]
@@ -145,6 +149,27 @@ class DecomposeMixin(ResizeMixin):
             self.zeros(*batch, 0, dtype=dtype),
             right.expand((*batch, *right.shape)),
         )
+
+    def _svd_on_host(self, full_matrices: bool) -> tuple[Self, Self, Self] | None:
+        """The factors by NumPy's LAPACK; None where kernels must compute them.
+
+        A capture must contain every step from its inputs to its outputs, so nothing may leave it.
+        """
+        if record.active() is not None or isinstance(self.device, tuple):
+            return None
+        device = Device[self.device]
+        if not (device.is_host and device.executes):
+            return None
+        import numpy
+
+        try:
+            values = self.numpy()  # type: ignore[attr-defined]
+            factors = numpy.linalg.svd(values, full_matrices=full_matrices)
+        except numpy.linalg.LinAlgError:
+            # not finite: the kernels say what is nan
+            return None
+        u, s, v = [type(self)(factor, device=self.device) for factor in factors]
+        return u, s, v
 
     def _svd_factors(self, full_matrices: bool) -> tuple[Self, Self, Self]:
         """U, S and V without a gradient."""
@@ -246,6 +271,18 @@ def _sweeps(size: int, dtype: Any) -> int:
     """How often all pairs must meet: convergence is quadratic, and slower to begin for many."""
     base = 6 if dtype.itemsize <= 4 else 8
     return base + max(0, math.ceil(math.log2(max(2, size))) - 2)
+
+
+def _with_signs(u: Any, s: Any, v: Any) -> tuple[Any, Any, Any]:
+    """U and V with the greatest element of each row of V positive: of (u, v) and (-u, -v) one is
+    chosen, so that all ways to compute them agree."""
+    count, axis = s.shape[-1], u.ndim - 1
+    inner = v._slice(axis - 1, 0, count)
+    place = inner.abs().argmax(-1, keepdim=True)
+    signs = inner.gather(-1, place).lt(0).where(-1.0, 1.0).cast(v.dtype).squeeze(-1)
+    to_left = signs._pad_constant([(0, 0)] * (axis - 1) + [(0, u.shape[-1] - count)], 1.0)
+    to_right = signs._pad_constant([(0, 0)] * (axis - 1) + [(0, v.shape[-2] - count)], 1.0)
+    return u * to_left.unsqueeze(-2), s, v * to_right.unsqueeze(-1)
 
 
 # ------------------------------------------------------------ the gradient of svd
