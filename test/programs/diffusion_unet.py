@@ -125,10 +125,10 @@ for index, step in (t := tqdm(list(enumerate(schedule))[::-1], disable=True)):
     a_prev = Tensor([float(alphas[schedule[index - 1]]) if index else 1.0])
     x = denoise(x, Tensor([step]), a_t, a_prev)
 
-picture = ((x + 1.0) / 2.0).clip(0, 1).mul(255).cast(dtypes.uint8)
+picture = ((x + 1.0) / 2.0).clip(0, 1).mul(255)
 results = {
     "losses": np.array(losses),
     "sample": x.numpy(),
     "embedding": timestep_embedding(Tensor([0, 3, 19]), 8).numpy(),
-    "picture": picture.float().numpy() / 255,
+    "picture": picture.numpy(),
 }
