@@ -65,23 +65,22 @@ class UNet:
         self.width = width
         self.time_embed = [nn.Linear(width, emb), Tensor.silu, nn.Linear(emb, emb)]
         self.input = nn.Conv2d(1, width, 3, padding=1)
-        self.down1 = ResBlock(width, emb, width)
         self.pool = nn.Conv2d(width, width, 3, stride=2, padding=1)
-        self.down2 = ResBlock(width, emb, width * 2)
+        self.down = ResBlock(width, emb, width * 2)
         self.middle = Attention(width * 2)
-        self.up1 = ResBlock(width * 2, emb, width)
-        self.up2 = ResBlock(width * 2, emb, width)
+        self.narrow = nn.Conv2d(width * 2, width, 1)
+        self.up = ResBlock(width * 2, emb, width)
         self.out = [nn.GroupNorm(4, width), Tensor.silu, nn.Conv2d(width, 1, 3, padding=1)]
 
     def __call__(self, x: Tensor, timesteps: Tensor) -> Tensor:
         emb = timestep_embedding(timesteps, self.width).sequential(self.time_embed)
-        h = first = self.down1(self.input(x), emb)
-        h = self.middle(self.down2(self.pool(h), emb))
-        h = self.up1(h, emb)
+        h = first = self.input(x)
+        h = self.middle(self.down(self.pool(h), emb))
+        h = self.narrow(h)
         b, c, height, width = h.shape
         h = h.reshape(b, c, height, 1, width, 1).expand(b, c, height, 2, width, 2)
         h = h.reshape(b, c, height * 2, width * 2)
-        return self.up2(h.cat(first, dim=1), emb).sequential(self.out)
+        return self.up(h.cat(first, dim=1), emb).sequential(self.out)
 
 
 model = UNet()
@@ -126,10 +125,10 @@ for index, step in (t := tqdm(list(enumerate(schedule))[::-1], disable=True)):
     a_prev = Tensor([float(alphas[schedule[index - 1]]) if index else 1.0])
     x = denoise(x, Tensor([step]), a_t, a_prev)
 
-picture = ((x + 1.0) / 2.0).clip(0, 1).mul(255).cast(dtypes.uint8)
+picture = ((x + 1.0) / 2.0).clip(0, 1).mul(255)
 results = {
     "losses": np.array(losses),
     "sample": x.numpy(),
     "embedding": timestep_embedding(Tensor([0, 3, 19]), 8).numpy(),
-    "picture": picture.float().numpy() / 255,
+    "picture": picture.numpy(),
 }

@@ -32,7 +32,7 @@ class ResNet:
     def __init__(self, classes=5):
         self.conv1 = nn.Conv2d(3, 4, kernel_size=3, stride=1, bias=False, padding=1)
         self.bn1 = nn.BatchNorm2d(4)
-        self.layers = [BasicBlock(4, 4), BasicBlock(4, 8, stride=2)]
+        self.layers = [BasicBlock(4, 8, stride=2)]
         self.fc = nn.Linear(8, classes)
 
     def __call__(self, x):
@@ -68,7 +68,7 @@ results = {
     "losses": np.array(losses),
     "rates": np.array(rates),
     "logits": model(x).numpy(),
-    "average": average["layers.1.conv1.weight"].numpy(),
-    "running var": model.layers[1].bn2.running_var.numpy(),
+    "average": average["layers.0.conv1.weight"].numpy(),
+    "running var": model.layers[0].bn2.running_var.numpy(),
     "names": np.array(sorted(get_state_dict(model))),
 }

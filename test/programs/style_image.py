@@ -62,5 +62,5 @@ results = {
     "losses": np.array(losses),
     "image": image.numpy(),
     "blurred": blurred.numpy(),
-    "shown": (image[0].permute(1, 2, 0).clip(0, 1) * 255).round().numpy() / 255,
+    "shown": (image[0].permute(1, 2, 0).clip(0, 1) * 255).numpy(),
 }
