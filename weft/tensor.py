@@ -107,7 +107,7 @@ class Tensor(CompatMixin, metaclass=_TensorType):
     ) -> None:
         """From a number, bytes, lists, an array, a file's Path, a Variable, a UOp, a Tensor.
 
-        None is the number 0.
+        An array is copied, PyTorch's and others that speak DLPack too. None is the number 0.
 
         With a `dtype`, ints that it does not hold wrap, as those that are cast to it do (NumPy
         raises instead); floats saturate.
@@ -119,6 +119,8 @@ class Tensor(CompatMixin, metaclass=_TensorType):
         """
         chosen = None if dtype is None else to_dtype(dtype)
         place = None if device is None else Device.canonicalize(device)
+        if hasattr(data, "__dlpack__") and not isinstance(data, Tensor) and not host.is_numpy(data):
+            data = _copy_of_array(data)
         self._moves = ()
         self._uop = None
         if isinstance(data, Tensor):
@@ -742,6 +744,12 @@ class Tensor(CompatMixin, metaclass=_TensorType):
         return super().realize(*lst, do_update_stats=do_update_stats)
 
     realize.__doc__ = ValuesMixin.realize.__doc__
+
+
+def _copy_of_array(data: Any) -> Tensor:
+    """The values of another library's array, such as PyTorch's, as they are now."""
+    on_host = data.detach().cpu() if hasattr(data, "detach") else data
+    return Tensor.from_dlpack(on_host).clone().realize()
 
 
 def _restored(

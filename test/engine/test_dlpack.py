@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from test.optional import optional
-from weft import Tensor
+from weft import Tensor, dtypes
 from weft.engine import dlpack
 from weft.errors import ArgumentError, DTypeError
 
@@ -94,3 +94,13 @@ def test_errors() -> None:
     assert Tensor.from_dlpack(capsule).tolist() == [1]
     with pytest.raises(ArgumentError, match="not used yet"):
         Tensor.from_dlpack(capsule)
+
+
+def test_a_tensor_of_another_librarys_array_is_a_copy() -> None:
+    source = torch.arange(6).reshape(2, 3).T
+    x = Tensor(source)
+    assert x.tolist() == source.tolist() and x.dtype is dtypes.int64
+    source[0, 0] = 9
+    assert x.tolist()[0][0] == 0
+    assert Tensor(torch.ones(2, requires_grad=True), dtype="float16").dtype is dtypes.float16
+    assert Tensor(torch.tensor(3)).item() == 3 and Tensor(torch.zeros(0, 3)).shape == (0, 3)

@@ -385,3 +385,23 @@ def test_mistakes_are_explained(make: Callable[[], Any], kind: type, words: str)
 def test_batchnorm_refuses_to_train_on_one_value() -> None:
     with Tensor.train(), pytest.raises(ShapeError, match="no variance"):
         nn.BatchNorm(3)(Tensor.ones(1, 3))
+
+
+# ------------------------------------------------------------ as tinygrad knows them
+def test_arguments_under_tinygrads_names_and_in_its_order() -> None:
+    assert nn.BatchNorm(sz=4).num_features == 4
+    layer = nn.BatchNorm2d(4, 1e-3, False, True, 0.05)
+    assert layer.weight is None and layer.running_mean is not None and layer.momentum == 0.05
+    layer = nn.BatchNorm2d(4, 1e-3, True, False)
+    assert layer.weight is not None and layer.running_mean is None and layer.momentum == 0.1
+    assert nn.Embedding(vocab_size=5, embed_size=3).weight.shape == (5, 3)
+    assert nn.RMSNorm(dim=4, eps=1e-6).normalized_shape == (4,)
+    assert nn.LayerNorm((2, 3)).axis == (-2, -1)
+
+
+def test_conv2d_takes_a_kernel_of_any_number_of_axes() -> None:
+    layer = nn.Conv2d(1, 2, kernel_size=(3, 3, 3), padding=1)
+    assert layer(Tensor.ones(1, 1, 4, 4, 4)).shape == (1, 2, 4, 4, 4)
+    assert nn.Conv2d(1, 2, kernel_size=(3,))(Tensor.ones(1, 1, 4)).shape == (1, 2, 2)
+    up = nn.ConvTranspose2d(1, 2, kernel_size=(3, 3, 3))
+    assert up(Tensor.ones(1, 1, 4, 4, 4)).shape == (1, 2, 6, 6, 6)

@@ -99,9 +99,9 @@ def copy_state(optimizer: Any, reference: Any, ours: list[Tensor], theirs: list[
         if "exp_avg" in state:
             for mine, key in ((optimizer.m, "exp_avg"), (optimizer.v, "exp_avg_sq")):
                 mine[number].assign(Tensor(state[key].numpy()).cast(a.dtype)).realize()
-            steps = float(state["step"]) + 1
-            optimizer.correction1[number : number + 1].assign(1 - optimizer.b1**steps)
-            optimizer.correction2[number : number + 1].assign(1 - optimizer.b2**steps)
+            steps = float(state["step"])
+            optimizer.b1_t[number : number + 1].assign(optimizer.b1**steps)
+            optimizer.b2_t[number : number + 1].assign(optimizer.b2**steps)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -530,3 +530,20 @@ def test_default_float_of_64_bits() -> None:
     with Context(DEFAULT_FLOAT="float64"):
         optimizer = optim.SGD([Tensor([1.0])], lr=0.1)
     assert optimizer.lr.dtype is dtypes.float64
+
+
+# ------------------------------------------------------------ as tinygrad knows them
+def test_the_state_has_tinygrads_names() -> None:
+    x = Tensor([1.0])
+    optimizer = nn.optim.Adam([x], lr=0.1)
+    names = {"lr", "b1_t", "b2_t", "m.0", "v.0", "params.0"}
+    assert set(nn.state.get_state_dict(optimizer)) == names
+    (x * x).sum().backward()
+    optimizer.step()
+    assert optimizer.b1_t.tolist() == [0.9] and optimizer.wd == 0.0
+
+
+def test_weight_decay_is_not_below_0() -> None:
+    for kind in (nn.optim.SGD, nn.optim.Adam, nn.optim.AdamW, nn.optim.LAMB, nn.optim.LARS):
+        with pytest.raises(ValueError, match="weight_decay is at least 0, found -0.1"):
+            kind([Tensor([1.0])], weight_decay=-0.1)

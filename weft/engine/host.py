@@ -92,7 +92,7 @@ def from_host(data: Any, device: Devices, dtype: DType | None) -> UOp:
         return _stored(pack(flat, strong_dtype(chosen)), shape, strong_dtype(chosen), place)
     raise DataError(
         f"cannot make a Tensor from a {type(data).__name__}; it takes a number, bytes, "
-        "nested lists of numbers, a NumPy array, a Path, a Variable, a UOp or a Tensor"
+        "nested lists of numbers, an array, a Path, a Variable, a UOp or a Tensor"
     )
 
 

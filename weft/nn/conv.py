@@ -32,6 +32,8 @@ def _sizes(value: Sizes, rank: int, name: str) -> tuple[int, ...]:
 class _Convolution:
     """What all convolutions have: geometry and parameters."""
 
+    rank = 2
+
     def __init__(
         self,
         rank: int,
@@ -56,6 +58,13 @@ class _Convolution:
         self.stride = _sizes(stride, rank, "stride")
         self.dilation = _sizes(dilation, rank, "dilation")
         self.groups = groups
+
+    @classmethod
+    def _rank_of(cls, kernel_size: Sizes) -> int:
+        """How many axes of space: as many as the kernel has, in the classes for images too."""
+        if cls.rank == 2 and not isinstance(kernel_size, int):
+            return len(tuple(kernel_size))
+        return cls.rank
 
     def _parameters(self, outer: int, inner: int, bias: bool) -> tuple[Tensor, Tensor | None]:
         """Weights (outer, inner, *kernel); one output sums over inner * kernel of them."""
@@ -88,6 +97,7 @@ class _ConvNd(_Convolution):
         bias: bool = True,
         padding_mode: str = "zeros",
     ) -> None:
+        self.rank = self._rank_of(kernel_size)
         super().__init__(
             self.rank, in_channels, out_channels, kernel_size, stride, dilation, groups
         )
@@ -136,7 +146,7 @@ class Conv1d(_ConvNd):
 
 
 class Conv2d(_ConvNd):
-    """A convolution over images.
+    """A convolution over images, or over as many axes as kernel_size has.
 
     >>> Conv2d(3, 8, 3, stride=2, padding=1)(Tensor.ones(1, 3, 8, 8)).shape
     (1, 8, 4, 4)
@@ -170,6 +180,7 @@ class _ConvTransposeNd(_Convolution):
         bias: bool = True,
         dilation: Sizes = 1,
     ) -> None:
+        self.rank = self._rank_of(kernel_size)
         super().__init__(
             self.rank, in_channels, out_channels, kernel_size, stride, dilation, groups
         )

@@ -7,7 +7,9 @@ Invariant: every parameter is one storage of its own.
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 from weft.dtype import DType
@@ -71,3 +73,16 @@ def buffer(made: Any) -> Tensor:
     """
     tensor: Tensor = made
     return tensor.requires_grad_(False)
+
+
+def also_called(**names: str) -> Callable[[Any], Any]:
+    """Names that an argument has elsewhere: `@also_called(sz="num_features")`."""
+
+    def decorated(method: Any) -> Any:
+        @functools.wraps(method)
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            return method(self, *args, **{names.get(key, key): kwargs[key] for key in kwargs})
+
+        return call
+
+    return decorated

@@ -14,7 +14,7 @@ from weft.dtype import computing_dtype, dtypes
 from weft.errors import ArgumentError, DTypeError
 from weft.mixin.check import whole_number
 from weft.nn.amp import computing
-from weft.nn.initial import fan_in_uniform, normal
+from weft.nn.initial import also_called, fan_in_uniform, normal
 from weft.tensor import Tensor
 
 
@@ -47,6 +47,7 @@ class Embedding:
     (1, 3, 4)
     """
 
+    @also_called(vocab_size="num_embeddings", embed_size="embedding_dim")
     def __init__(
         self,
         num_embeddings: int,

@@ -22,7 +22,7 @@ from weft.dtype import (
 )
 from weft.errors import ArgumentError, ShapeError
 from weft.knobs import TRAINING
-from weft.nn.initial import buffer
+from weft.nn.initial import also_called, buffer
 from weft.tensor import Tensor
 
 
@@ -84,6 +84,7 @@ class BatchNorm(_RunningNorm):
     (2, 3, 4, 4)
     """
 
+    @also_called(sz="num_features")
     def __init__(
         self,
         num_features: int,
@@ -92,6 +93,10 @@ class BatchNorm(_RunningNorm):
         affine: bool = True,
         track_running_stats: bool = True,
     ) -> None:
+        if isinstance(momentum, bool):
+            # tinygrad's order: affine, track_running_stats, momentum
+            last = 0.1 if isinstance(track_running_stats, bool) else track_running_stats
+            affine, track_running_stats, momentum = momentum, affine, last
         super().__init__(num_features, eps, momentum, affine, track_running_stats)
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -274,6 +279,11 @@ class LayerNorm:
         self.weight = Tensor.ones(*self.normalized_shape) if elementwise_affine else None
         self.bias = Tensor.zeros(*self.normalized_shape) if elementwise_affine and bias else None
 
+    @property
+    def axis(self) -> tuple[int, ...]:
+        """The axes that are normalised, from the end."""
+        return tuple(range(-len(self.normalized_shape), 0))
+
     def __call__(self, x: Tensor) -> Tensor:
         axes = _last_axes("LayerNorm", x, self.normalized_shape)
         result = x.cast(computing_dtype(x.dtype)).layernorm(axes, self.eps)
@@ -300,6 +310,7 @@ class RMSNorm:
     (2, 3, 4)
     """
 
+    @also_called(dim="normalized_shape")
     def __init__(
         self,
         normalized_shape: int | Sequence[int],

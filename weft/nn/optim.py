@@ -9,6 +9,7 @@ Nothing is computed before `step()` or whoever realizes what `schedule_step()` r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any, TypedDict, Unpack
 
@@ -91,7 +92,13 @@ class Optimizer:
         # what schedules start from; the first one sets it
         self.initial_lr: float | None = None
 
-    def _state(self, data: list[float], dtype: DType | None = None) -> Tensor:
+    @property
+    def wd(self) -> float:
+        """The weight decay, as tinygrad calls it."""
+        found: float = getattr(self, "weight_decay", 0.0)
+        return found
+
+    def _state(self, data: list[float] | list[int], dtype: DType | None = None) -> Tensor:
         """A few numbers of the optimiser's own."""
         made = Tensor(data, self.device, dtype or self.dtype, requires_grad=False)
         return made.realize()
@@ -303,7 +310,7 @@ class LARS(Optimizer):
                 f"momentum is at least 0, and above 0 for nesterov, found {momentum}"
             )
         self.momentum: Number = momentum
-        self.weight_decay = weight_decay
+        self.weight_decay = _checked_decay(weight_decay)
         self.ns_steps = ns_steps
         self.ns_coefficients = ns_coefficients
         self.nesterov = nesterov
@@ -452,25 +459,26 @@ class LAMB(Optimizer):
         self.b1: Number = b1
         self.b2 = b2
         self.eps = eps
-        self.weight_decay = weight_decay
+        self.weight_decay = _checked_decay(weight_decay)
         self.adam = adam
         self.m = self._zeros()
         self.v = self._zeros()
-        # What a moment of ones will be after the coming step, for each parameter: 1 - b ** steps.
-        # Kept as a running mean itself, it loses no digits where b is close to 1.
-        self.correction1 = self._state([1.0 - b1] * len(self.params))
-        self.correction2 = self._state([1.0 - b2] * len(self.params))
-        # how many steps each parameter has taken, for a b1 that changes
-        self.steps = self._state([0] * len(self.params), dtypes.int32)
+        # b ** steps of each parameter; wide, so that 1 - b ** steps keeps its digits
+        wide = widest_float(self.device)
+        self.b1_t = self._state([1.0] * len(self.params), wide)
+        self.b2_t = self._state([1.0] * len(self.params), wide)
+        # how many steps each parameter has taken, if b1 changes
+        self.steps: Tensor | None = None
+
+    def _powers(self) -> tuple[Tensor, Tensor]:
+        """b1 and b2 to the number of steps after the coming one."""
+        return self.b1_t * self._beside(self.b1, self.b1_t), self.b2_t * self.b2
 
     def _shared_changes(self, present: Sequence[int]) -> list[Change]:
-        counted = self.steps + 1
-        if isinstance(self.b1, Tensor):
-            first = self._corrected(self.b1, counted)
-        else:
-            first = _following(self.correction1, self.b1)
-        second = _following(self.correction2, self.b2)
-        changes = [(self.steps, counted), (self.correction1, first), (self.correction2, second)]
+        first, second = self._powers()
+        changes = [(self.b1_t, first), (self.b2_t, second)]
+        if self.steps is not None:
+            changes.append((self.steps, self.steps + 1))
         if len(present) == len(self.params):
             return changes
         # a parameter that had no gradient is not a step older
@@ -484,8 +492,7 @@ class LAMB(Optimizer):
         m = before_m * b1 + gradient * (1.0 - b1)
         v = before_v * self.b2 + gradient * gradient * (1.0 - self.b2)
         first, second = (
-            part[number].to(value.device).cast(value.dtype)
-            for part in (self.correction1, self.correction2)
+            (1.0 - power[number]).to(value.device).cast(value.dtype) for power in self._powers()
         )
         direction = m / first / (v.sqrt() / second.sqrt() + self.eps)
         new = self._moved(value, direction)
@@ -510,16 +517,16 @@ class LAMB(Optimizer):
 
     def _open_momentum(self) -> None:
         if not isinstance(self.b1, Tensor):
+            powers = zip(self.b1_t.tolist(), self.b2_t.tolist(), strict=True)
+            steps = [max(_exponent(p, self.b1), _exponent(q, self.b2)) for p, q in powers]
+            self.steps = self._state(steps, dtypes.int32)
             self.b1 = self._state([self.b1])
 
-    def _corrected(self, b1: Tensor, steps: Tensor) -> Tensor:
-        """1 - b1 ** (steps + 1); as PyTorch's, with the newest b1 for all steps."""
-        wide = widest_float(self.device)
-        return 1.0 - b1.cast(wide).pow(steps.cast(wide) + 1)
-
     def _momentum_changes(self, new: Tensor) -> list[Change]:
-        assert isinstance(self.b1, Tensor)
-        return [(self.b1, new), (self.correction1, self._corrected(new, self.steps))]
+        assert isinstance(self.b1, Tensor) and self.steps is not None
+        wide = self.b1_t.dtype
+        # as PyTorch's, with the newest b1 for all steps
+        return [(self.b1, new), (self.b1_t, new.cast(wide).pow(self.steps.cast(wide)))]
 
 
 class AdamW(LAMB):
@@ -576,9 +583,17 @@ class Adam(AdamW):
         return value - self._rate(value) * direction
 
 
-def _following(correction: Tensor, decay: float) -> Tensor:
-    """The running mean of ones after another step."""
-    return correction + (1.0 - correction) * (1.0 - decay)
+def _exponent(power: float, base: float) -> int:
+    """How often the base was multiplied; of a power that vanished often enough."""
+    if power >= 1.0 or base <= 0.0:
+        return int(power < 1.0)
+    return round(math.log(power) / math.log(base)) if power > 0.0 else 1 << 20
+
+
+def _checked_decay(weight_decay: float) -> float:
+    if not weight_decay >= 0:
+        raise ArgumentError(f"weight_decay is at least 0, found {weight_decay}")
+    return weight_decay
 
 
 def _norm(x: Tensor) -> Tensor:
