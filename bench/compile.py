@@ -1,4 +1,4 @@
-"""Compile time: what each stage between a graph and machine code takes, for five programs.
+"""Compile time: what each stage between a graph and machine code takes, for some programs.
 
 usage: python -m bench.compile [--only resnet50,...] [--starts N] [--rules N] [--json FILE]
 In: names of workloads. Out: a row for each: nodes, kernels, distinct kernels, and milliseconds of
@@ -27,6 +27,7 @@ PROGRAMS = {
     "gpt2": "GPT-2 small, 64 tokens",
     "lstm512": "LSTM, 512 steps",
     "mnist_train": "MNIST training step",
+    "resnet50_train": "ResNet-50 training step",
 }
 PHASES = ("graph", "schedule", "optimise", "lower", "render", "llvm")
 COUNTS = ("nodes", "kernels", "distinct", "operations")

@@ -16,7 +16,7 @@ import numpy as np
 from jax import lax
 
 from bench.frameworks import Prepared
-from bench.workloads import MOBILE_BLOCKS, UNET_WIDTHS, Array, Case, resnet_blocks
+from bench.workloads import MOBILE_BLOCKS, TRAINED, UNET_WIDTHS, Array, Case, resnet_blocks
 
 Weights = dict[str, Any]
 
@@ -88,22 +88,22 @@ def _attend_to(is_causal: bool, q: Any, k: Any, v: Any) -> Any:
     return attend(q, k, v, jnp.tril(jnp.ones((q.shape[-2],) * 2, bool)) if is_causal else None)
 
 
-def resnet(depth: int, w: Weights, x: Any) -> Any:
+def resnet(depth: int, w: Weights, x: Any, normalise: Any = batchnorm) -> Any:
     """ResNet-18 or 50."""
     is_basic, _, blocks = resnet_blocks(depth)
-    x = jax.nn.relu(batchnorm(w, "bn1", conv2d(x, w["conv1.weight"], 2, 3)))
+    x = jax.nn.relu(normalise(w, "bn1", conv2d(x, w["conv1.weight"], 2, 3)))
     x = max_pool(x, 3, 2, 1)
     for block in blocks:
         steps = block.convolutions(is_basic)
         y = x
         for i, (_, _, k, stride) in enumerate(steps, 1):
             y = conv2d(y, w[f"{block.name}.conv{i}.weight"], stride, k // 2)
-            y = batchnorm(w, f"{block.name}.bn{i}", y)
+            y = normalise(w, f"{block.name}.bn{i}", y)
             if i < len(steps):
                 y = jax.nn.relu(y)
         if block.has_shortcut:
             x = conv2d(x, w[f"{block.name}.down.weight"], block.stride)
-            x = batchnorm(w, f"{block.name}.down_bn", x)
+            x = normalise(w, f"{block.name}.down_bn", x)
         x = jax.nn.relu(y + x)
     return linear(w, "fc", x.mean((2, 3)))
 
@@ -199,6 +199,31 @@ def gpt2_loss(sizes: dict[str, Any], w: Weights, tokens: Any, labels: Any) -> tu
     return -chosen.mean(), {}
 
 
+def resnet_loss(depth: int, w: Weights, x: Any, y: Any) -> tuple[Any, Weights]:
+    """The loss, and the statistics that it leaves behind."""
+    statistics: Weights = {}
+
+    def normalise(w: Weights, name: str, x: Any) -> Any:
+        normal, new = batchnorm_train(w, name, x)
+        statistics.update(new)
+        return normal
+
+    logits = resnet(depth, w, x, normalise)
+    chosen = jnp.take_along_axis(jax.nn.log_softmax(logits), y[:, None], axis=1)
+    return -chosen.mean(), statistics
+
+
+def momentum_step(
+    loss_of: Any, rate: float, momentum: float, state: Any, x: Any, y: Any
+) -> tuple[Any, Any]:
+    """One step of SGD."""
+    w, m = state
+    (loss, statistics), g = jax.value_and_grad(loss_of, has_aux=True)(w, x, y)
+    m = {name: momentum * m[name] + g[name] for name in w}
+    new = {name: value - rate * m[name] for name, value in w.items()}
+    return (new | statistics, m), loss
+
+
 def train_step(loss_of: Any, rate: float, state: Any, x: Any, y: Any) -> tuple[Any, Any]:
     """One step of Adam."""
     w, m, v, t = state
@@ -269,9 +294,18 @@ def _training(case: Case, w: Weights, arguments: list[Any]) -> Callable[[], Any]
         return {name: jnp.zeros_like(value) for name, value in w.items()}
 
     sizes = case.sizes
-    loss_of = mnist_loss if case.kind == "mnist_train" else functools.partial(gpt2_loss, sizes)
-    function = jax.jit(functools.partial(train_step, loss_of, sizes["rate"]), donate_argnums=0)
-    state = [(w, zeros(), zeros(), jnp.float32(0))]
+    losses = {
+        "mnist_train": mnist_loss,
+        "gpt2_train": functools.partial(gpt2_loss, sizes),
+        "resnet_train": functools.partial(resnet_loss, sizes.get("depth")),
+    }
+    update: Callable[..., Any] = functools.partial(train_step, losses[case.kind], sizes["rate"])
+    state: list[Any] = [(w, zeros(), zeros(), jnp.float32(0))]
+    if "momentum" in sizes:
+        loss_of = losses[case.kind]
+        update = functools.partial(momentum_step, loss_of, sizes["rate"], sizes["momentum"])
+        state = [(w, zeros())]
+    function = jax.jit(update, donate_argnums=0)
 
     def step() -> Any:
         state[0], loss = function(state[0], *arguments)
@@ -315,7 +349,7 @@ def prepare(case: Case) -> Prepared:
     arguments = [jnp.asarray(array(values, case.dtype)) for values in case.inputs]
     w = {name: array(value, case.dtype) for name, value in case.weights.items()}
     jax.block_until_ready((arguments, w))
-    if case.kind in ("mnist_train", "gpt2_train"):
+    if case.kind in TRAINED:
         return _training(case, w, arguments), np.asarray, dict
     if case.kind == "decode":
         return _decoding(case, w, arguments), as_float, dict

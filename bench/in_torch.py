@@ -18,6 +18,7 @@ from torch.nn import functional
 from bench.frameworks import Prepared
 from bench.workloads import (
     MOBILE_BLOCKS,
+    TRAINED,
     UNET_WIDTHS,
     Array,
     Case,
@@ -71,6 +72,13 @@ class ResNet(nn.Module):
         for block in self.blocks:
             x = block(x)
         return self.fc(x.mean((2, 3)))
+
+
+class ResNetLoss(ResNet):
+    """What is trained."""
+
+    def forward(self, x: Any, y: Any) -> Any:
+        return functional.cross_entropy(super().forward(x), y)
 
 
 class TransformerBlock(nn.Module):
@@ -271,11 +279,18 @@ def product(turned: str, a: Any, b: Any) -> Any:
 
 
 def _training(case: Case, through: Callable[..., Any]) -> Prepared:
-    net = Mnist() if case.kind == "mnist_train" else Gpt2(case.sizes)
-    model = _net(net, case).train()
+    sizes = case.sizes
+    makers: dict[str, Callable[[], Any]] = {
+        "mnist_train": Mnist,
+        "gpt2_train": lambda: Gpt2(sizes),
+        "resnet_train": lambda: ResNetLoss(sizes["depth"]),
+    }
+    model = _net(makers[case.kind](), case).train()
     x, y = (torch.from_numpy(array) for array in case.inputs)
     y = y.long()
-    optimizer = torch.optim.Adam(model.parameters(), lr=case.sizes["rate"], fused=True)
+    rule: Any = torch.optim.SGD if "momentum" in sizes else torch.optim.Adam
+    options = {name: sizes[name] for name in ("momentum",) if name in sizes}
+    optimizer = rule(model.parameters(), lr=sizes["rate"], fused=True, **options)
     loss_of = through(model)
 
     def step() -> Any:
@@ -310,7 +325,7 @@ def _chain(kernels: int) -> Callable[..., Any]:
 def prepare(case: Case, is_compiled: bool) -> Prepared:
     """A step; torch.compile makes one kernel of `dispatch`, PyTorch itself runs op by op."""
     through: Callable[..., Any] = torch.compile if is_compiled else lambda f: f
-    if case.kind in ("mnist_train", "gpt2_train"):
+    if case.kind in TRAINED:
         return _training(case, through)
     sizes = case.sizes
     arguments = [tensor(array, case.dtype) for array in case.inputs]

@@ -16,6 +16,7 @@ from typing import Any
 from bench.frameworks import Prepared, check_device
 from bench.workloads import (
     MOBILE_BLOCKS,
+    TRAINED,
     UNET_WIDTHS,
     Array,
     Case,
@@ -307,7 +308,7 @@ def lazy(module: Any, case: Case) -> tuple[Step, list[Any]]:
         return simple[case.kind], arguments
     if case.kind == "dispatch":
         return _chain(case.sizes["kernels"]), arguments
-    if case.kind in ("mnist_train", "gpt2_train"):
+    if case.kind in TRAINED:
         return _training(module, case), arguments
     if case.kind == "lstm_net":
         layer = module.nn.LSTM(case.sizes["width"], case.sizes["width"])
@@ -357,10 +358,19 @@ def _chain(kernels: int) -> Step:
 
 
 def _training(module: Any, case: Case) -> Step:
-    model = make_mnist(module) if case.kind == "mnist_train" else make_gpt2(module, case.sizes)
+    sizes, optim = case.sizes, module.nn.optim
+    makers: dict[str, Callable[[], Any]] = {
+        "mnist_train": lambda: make_mnist(module),
+        "gpt2_train": lambda: make_gpt2(module, sizes),
+        "resnet_train": lambda: make_resnet(module, sizes["depth"]),
+    }
+    model = makers[case.kind]()
     set_weights(module, model, case.weights)
     parameters = module.nn.state.get_parameters(model)
-    optimizer = module.nn.optim.Adam(parameters, lr=case.sizes["rate"])
+    if "momentum" in sizes:
+        optimizer = optim.SGD(parameters, lr=sizes["rate"], momentum=sizes["momentum"])
+    else:
+        optimizer = optim.Adam(parameters, lr=sizes["rate"])
 
     def step(x: Any, y: Any) -> list[Any]:
         with module.Context(TRAINING=1):

@@ -24,7 +24,7 @@ from bench import frameworks
 from bench.speed import keep, locked, markdown
 
 DEFAULT = ["weft", "jax", "torch"]
-STARTS = ("import", "first", "block", "mnist_train", "resnet50")
+STARTS = ("import", "first", "block", "mnist_train", "resnet50", "resnet50_train")
 EXTRA = ("replay", "eager", "schedule")
 
 
@@ -52,6 +52,9 @@ ROWS = (
     Row("MNIST training step, warm", "mnist_train", "result", "warm", None, 0.5, "jax"),
     Row("ResNet-50 forward, cold", "resnet50", "result", "cold", None, 1.0, "jax"),
     Row("ResNet-50 forward, warm", "resnet50", "result", "warm", None, 0.3, "jax"),
+    Row("ResNet-50 training step, cold", "resnet50_train", "result", "cold", None, 2.0, "jax"),
+    Row("ResNet-50 training step, cold, CPU", "resnet50_train", "cpu", "cold", None, 4.0, "jax"),
+    Row("ResNet-50 training step, warm", "resnet50_train", "result", "warm", None, 1.0, "jax"),
     Row("replay: per kernel, 100 to 1,000", "replay", "slope", "warm", 0.3e-6, 0.03e-6),
     Row("replay: fixed cost of a call", "replay", "fixed", "warm", 30e-6, 10e-6),
     Row("one op that is not jitted", "eager", "op", "warm", 150e-6, 40e-6),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import resource
 import statistics
 import sys
 import time
@@ -35,12 +36,20 @@ def first_result(framework: str, what: str) -> dict[str, float]:
     from bench import frameworks, workloads
 
     step, _, _ = frameworks.prepare(framework, workloads.make(what))
-    times = []
+    times, work = [], []
     for _ in range(2):
-        started = time.perf_counter()
+        started, worked = time.perf_counter(), cpu_seconds()
         step()
         times.append(time.perf_counter() - started)
-    return {"result": times[0], "second": times[1]}
+        work.append(cpu_seconds() - worked)
+    return {"result": times[0], "second": times[1], "cpu": work[0], "cpu of second": work[1]}
+
+
+def cpu_seconds() -> float:
+    """What all threads of this process worked, and its children that have ended: on a machine
+    that others use too, this says more than the clock on the wall."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
 
 
 def median_time(step: Callable[[], Any], seconds: float = 2.0) -> float:

@@ -182,6 +182,8 @@ def _mnist_shapes() -> Shapes:
 
 
 # ------------------------------------------------------------ the cases
+# a step of these computes a loss, its gradients, and new weights
+TRAINED = ("mnist_train", "gpt2_train", "resnet_train")
 CONVOLUTIONS = {
     "small": (1, 3, 16, 32, 3),
     "medium": (8, 16, 32, 64, 3),
@@ -258,6 +260,16 @@ def _resnet(depth: int) -> Case:
     weights = fill(_resnet_shapes(depth))
     operations = {18: 3.63e9, 50: 8.18e9}[depth]
     return Case("resnet", {"depth": depth}, [normal("img", 1, 3, 224, 224)], weights, operations)
+
+
+def _resnet_train(depth: int, batch: int) -> Case:
+    """A step of SGD with momentum; every normalisation takes the statistics of the batch."""
+    images = normal("img", batch, 3, 224, 224)
+    labels = generator("y").integers(0, 1000, batch).astype(np.int32)
+    sizes = {"depth": depth, "rate": 1e-3, "momentum": 0.9}
+    weights = fill(_resnet_shapes(depth))
+    operations = 3.0 * batch * {18: 3.63e9, 50: 8.18e9}[depth]
+    return Case("resnet_train", sizes, [images, labels], weights, operations)
 
 
 MOBILE_BLOCKS = [(32, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2), (256, 256, 1)]
@@ -442,6 +454,7 @@ MORE_CASES: dict[str, Callable[[], Case]] = {
     "unet": _unet,
     "lstm_net": lambda: _lstm_net(32, 16, 512),
     "gpt2_train": lambda: _gpt2_train(2, 64),
+    "resnet50_train": lambda: _resnet_train(50, 2),
 }
 CASES |= MORE_CASES
 # what only weft is measured with

@@ -7,7 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import frameworks, in_machine, in_weft, latency, phases, speed, table, workloads
+from bench import compile as compile_bench
+from bench import (
+    frameworks,
+    in_machine,
+    in_weft,
+    latency,
+    latency_child,
+    phases,
+    speed,
+    table,
+    workloads,
+)
 from test.optional import need
 from weft import GlobalCounters, Tensor, TinyJit, Variable
 
@@ -24,6 +35,19 @@ def test_shapes_of_resnets(depth: int) -> None:
     shapes = workloads._resnet_shapes(depth)
     count = sum(int(np.prod(shape)) for name, shape in shapes.items() if "running" not in name)
     assert count == {18: 11_689_512, 50: 25_557_032}[depth]
+
+
+def test_what_is_started_and_compiled_are_workloads() -> None:
+    known = workloads.CASES.keys() | workloads.OWN_CASES.keys()
+    assert set(latency.STARTS) - {"import", "first"} <= known
+    assert compile_bench.PROGRAMS.keys() <= known
+    assert {row.what for row in latency.ROWS} <= {*latency.STARTS, *latency.EXTRA}
+
+
+def test_a_start_says_what_the_processor_did() -> None:
+    before = latency_child.cpu_seconds()
+    sum(range(10**6))
+    assert latency_child.cpu_seconds() > before
 
 
 def test_environment_of_a_framework(monkeypatch: Any) -> None:

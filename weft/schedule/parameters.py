@@ -34,14 +34,23 @@ def number_parameters(stores: list[UOp]) -> tuple[UOp, tuple[Argument, ...]]:
     stores = [store if store.tag is None else store.rtag(None) for store in stores]
     sink = UOp.sink(*stores)
     uses: dict[UOp, list[UOp]] = {store.src[0].src[0]: [] for store in stores}
-    written = set(uses)
+    axes: list[UOp] = []
+    loaded: set[UOp] = set()  # what is computed from values in memory
+    reduces = False
     for node in sink.toposort():
-        if node.op is Ops.INDEX and node.src[0].op is Ops.BUFFER:
+        op = node.op
+        if op is Ops.LOAD or not loaded.isdisjoint(node.src):
+            loaded.add(node)
+        if op is Ops.INDEX and node.src[0].op is Ops.BUFFER:
             uses.setdefault(node.src[0], []).append(node)
+        elif op is Ops.RANGE:
+            axes.append(node)
+        elif op is Ops.REDUCE:
+            reduces = True
     changes: dict[UOp, UOp] = {}
     arguments: list[Argument] = []
     for slot, (memory, indices) in enumerate(uses.items()):
-        offset, size = _window(memory, indices)
+        offset, size = _window(memory, indices, loaded)
         param = UOp.param(slot, memory.dtype, size)
         arguments.append(Argument(memory, offset, size))
         changes[memory] = param
@@ -49,33 +58,28 @@ def number_parameters(stores: list[UOp]) -> tuple[UOp, tuple[Argument, ...]]:
             changes |= {
                 node: UOp(Ops.INDEX, node.dtype, (param, (node.src[1] - offset).simplify()))
                 for node in indices
-                if not _depends_on_load(node)
+                if node.src[1] not in loaded
             }
-    info = KernelInfo(_name(sink, written), optimise=not in_order)
+    info = KernelInfo(_name(axes, reduces), optimise=not in_order)
     return sink.substitute(changes).replace(arg=info), tuple(arguments)
 
 
-def _depends_on_load(node: UOp) -> bool:
-    return any(u.op is Ops.LOAD for u in node.src[1].toposort())
-
-
-def _window(memory: UOp, indices: list[UOp]) -> tuple[int, int]:
+def _window(memory: UOp, indices: list[UOp], loaded: set[UOp]) -> tuple[int, int]:
     """The part of the storage that is touched, where the indices say it without conditions."""
     size: int = memory.arg.size
-    if any(len(node.src) > 2 or _depends_on_load(node) for node in indices) or not indices:
+    if any([len(node.src) > 2 or node.src[1] in loaded for node in indices]) or not indices:
         return 0, size
-    low = min(int(node.src[1].vmin) for node in indices)
-    high = max(int(node.src[1].vmax) for node in indices)
+    low = min([int(node.src[1].vmin) for node in indices])
+    high = max([int(node.src[1].vmax) for node in indices])
     # an offset keeps the vector alignment of small elements; others stay in the kernel
     if low <= 0 or high >= size:
         return 0, size
     return low, high + 1 - low
 
 
-def _name(sink: UOp, written: set[UOp]) -> str:
+def _name(axes: list[UOp], reduces: bool) -> str:
     """r for kernels with a reduction, E for elementwise ones, then the sizes of the axes."""
-    axes = sorted({u for u in sink.toposort() if u.op is Ops.RANGE}, key=lambda u: u.arg.number)
-    reduces = any(u.op is Ops.REDUCE for u in sink.toposort())
+    axes = sorted(axes, key=lambda axis: axis.arg.number)
     shown = axes[:8]
     sizes = "_".join(str(u.src[0].arg) if u.src[0].op is Ops.CONST else "n" for u in shown)
     if len(axes) > len(shown):

@@ -290,11 +290,23 @@ class UOp(ReduceMixin, RearrangeMixin, TrigonometryMixin, CompatibilityMixin):
         if not changes:
             return self
         done = dict(changes)
-        for node in self.toposort(gate=lambda x: x not in changes):
-            if node in done:
-                continue
-            src = tuple([done[s] for s in node.src])
-            done[node] = node if src == node.src else node.with_src(src)
+        # None stands above a node whose sources were pushed: when it comes up, they are done
+        stack: list[Any] = [self]
+        while stack:
+            node = stack.pop()
+            if node is None:
+                node = stack.pop()
+                src = tuple([done[s] for s in node.src])
+                done[node] = node if src == node.src else node.with_src(src)
+            elif node not in done:
+                if not node.src:
+                    done[node] = node
+                    continue
+                stack.append(node)
+                stack.append(None)
+                for s in reversed(node.src):
+                    if s not in done:
+                        stack.append(s)
         return done[self]
 
     # ------------------------------------------------------------ walking
