@@ -528,3 +528,20 @@ def test_default_float_of_64_bits() -> None:
     with Context(DEFAULT_FLOAT="float64"):
         optimizer = optim.SGD([Tensor([1.0])], lr=0.1)
     assert optimizer.lr.dtype is dtypes.float64
+
+
+@pytest.mark.parametrize("kind", [optim.SGD, optim.Adam, optim.AdamW, optim.LAMB, optim.Muon])
+def test_an_optimiser_runs_no_kernel_when_it_is_made(kind: Any) -> None:
+    layers: list[Any] = [nn.Linear(4, 3, bias=False), nn.LayerNorm(3)]
+    params = nn.state.get_parameters(layers)
+    # a weight that is random is computed, if it was not yet
+    layers[0].weight.realize()
+    GlobalCounters.reset()
+    optimizer = kind(params if kind is not optim.Muon else params[:1])
+    assert GlobalCounters.kernel_count == 0
+    with Tensor.train():
+        for _ in range(2):
+            optimizer.zero_grad()
+            layers[1](layers[0](Tensor.ones(2, 4))).square().sum().backward()
+            optimizer.step()
+    assert np.isfinite(params[0].numpy()).all()
