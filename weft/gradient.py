@@ -97,7 +97,11 @@ def compute_gradient(root: UOp, root_gradient: UOp, targets: Collection[UOp]) ->
                 # a kernel of the backward pass names the line whose gradient it computes
                 part.origin = node.origin
             before = pending.get(source)
-            pending[source] = part if before is None else before.alu(Ops.ADD, part)
+            if before is not None:
+                line = part.origin
+                part = before.alu(Ops.ADD, part)
+                part.origin = part.origin or line
+            pending[source] = part
     return found
 
 
