@@ -833,3 +833,20 @@ def test_a_root_that_was_computed_from_nothing() -> None:
         data.backward()
     with pytest.raises(ArgumentError, match="gradient.*computed from nothing that can be"):
         data.gradient(Tensor(values(3)))
+
+
+def test_an_empty_batch_gives_zero_gradients() -> None:
+    weight, empty = Tensor.ones(4, 3).contiguous(), Tensor.zeros(0, 4)
+    losses: list[Callable[[Tensor], Tensor]] = [
+        lambda out: out.sum(),
+        lambda out: out.mean(),
+        lambda out: out.max(1).sum(),
+        lambda out: out.log_softmax().square().sum(),
+        lambda out: out.relu().sum(0).exp().sum(),
+    ]
+    for loss in losses:
+        (found,) = loss(empty @ weight).gradient(weight)
+        assert found.tolist() == [[0.0] * 3] * 4
+        weight.grad = None
+        loss(empty @ weight).backward()
+        assert weight.grad is not None and weight.grad.tolist() == [[0.0] * 3] * 4

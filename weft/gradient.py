@@ -24,6 +24,7 @@ from weft.helpers import prod
 from weft.knobs import ContextVar
 from weft.mixin.dtype import sum_dtype
 from weft.slopes import times_power
+from weft.uop.args import FunctionArg
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
 from weft.uop.scatter import flat_index, new_state, put, wrapped
@@ -84,7 +85,11 @@ def compute_gradient(root: UOp, root_gradient: UOp, targets: Collection[UOp]) ->
             found[node] = gradient
         if not any(source in path for source in node.src):
             continue
-        parts = gradient_rules[node.op](gradient, node)
+        if 0 in gradient.shape:
+            # sums over no elements
+            parts: Gradients = tuple([_zeros_like(source) for source in node.src])
+        else:
+            parts = gradient_rules[node.op](gradient, node)
         for source, part in zip(node.src, parts, strict=True):
             if part is None or source not in path:
                 continue
@@ -93,7 +98,11 @@ def compute_gradient(root: UOp, root_gradient: UOp, targets: Collection[UOp]) ->
                 # a kernel of the backward pass names the line whose gradient it computes
                 part.origin = node.origin
             before = pending.get(source)
-            pending[source] = part if before is None else before.alu(Ops.ADD, part)
+            if before is not None:
+                line = part.origin
+                part = before.alu(Ops.ADD, part)
+                part.origin = part.origin or line
+            pending[source] = part
     return found
 
 
@@ -139,6 +148,10 @@ def _shaped(value: UOp, shape: tuple[Any, ...]) -> UOp:
 
 def _filled(number: float, dtype: DType, shape: tuple[Any, ...]) -> UOp:
     return _shaped(UOp.const(dtype, number), shape)
+
+
+def _zeros_like(node: UOp) -> UOp | None:
+    return _filled(0.0, node.dtype, node.shape) if dtypes.is_float(node.dtype) else None
 
 
 def _in_wide_floats(function: Callable[..., UOp], *operands: UOp) -> UOp:
@@ -498,6 +511,18 @@ def function_gradient(gradient: UOp, node: UOp) -> Gradients:
             f"None for each of its {len(node.src) - 1} inputs"
         )
     return (None, *parts)
+
+
+def of_nothing(value: UOp, source: UOp) -> UOp:
+    """What a reduction of no elements gives, as a function of what it was to reduce."""
+    return UOp(Ops.FUNCTION, value.dtype, (value, source), _OF_NOTHING)
+
+
+def _of_nothing_rule(gradient: UOp, node: UOp, static: tuple[Any, ...]) -> Gradients:
+    return (_zeros_like(node.src[1]),)
+
+
+_OF_NOTHING = FunctionArg("reduce of nothing", _of_nothing_rule)
 
 
 def copy_gradient(gradient: UOp, node: UOp) -> Gradients:

@@ -27,7 +27,7 @@ from weft.engine.live import LiveSet
 from weft.engine.operands import apply_moves, broadcast, cast_value, promote, user_line
 from weft.engine.storage import node_of
 from weft.errors import ArgumentError, DeviceError, DTypeError, ShapeError
-from weft.gradient import NO_GRAD, with_identity
+from weft.gradient import NO_GRAD, of_nothing, with_identity
 from weft.helpers import prod
 from weft.knobs import TRAINING, Context
 from weft.mixin.compat import NAMES, CompatMixin
@@ -251,7 +251,11 @@ class Tensor(CompatMixin, metaclass=_TensorType):
             row = OPSET[op]
             start = UOp.const(self.dtype, self.dtype.min if op is Ops.MAX else row.identity)
             nothing = self._from_uop(start, self._cell.pure).expand(shape)
-            return nothing if self.device is None else nothing.to(self.device)
+            nothing = nothing if self.device is None else nothing.to(self.device)
+            if self._cell.pure or not dtypes.is_float(self.dtype):
+                return nothing
+            # an empty batch gives what it was computed from a gradient, which is zero
+            return self._from_uop(of_nothing(nothing.uop, self.uop))
         node = UOp(Ops.REDUCE_AXIS, self.dtype, (self.uop,), ReduceArg(op, axes))
         return self._from_uop(node, self._cell.pure)
 
@@ -622,7 +626,7 @@ class Tensor(CompatMixin, metaclass=_TensorType):
         slopes = graph.gradients(seed, [nodes for _, nodes in targets])
         if graph.cuts:
             maybe = [t for t in Tensor._live if t.requires_grad or t.requires_grad is None]
-            hidden = [t for t in maybe if t.requires_grad] or ([] if asked else maybe)
+            hidden = [t for t in maybe if t.requires_grad] if asked else maybe
             graph.check_cuts("backward", hidden)
         for (tensor, _), node in zip(targets, slopes, strict=True):
             new = tensor._gradient_tensor(node)

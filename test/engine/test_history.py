@@ -126,6 +126,20 @@ def test_writes_that_happen_on_the_way_pass_gradients() -> None:
     assert loss.gradient(w)[0].tolist() == [5.0, 1.0]
 
 
+def test_leaves_that_are_written_again_and_again_are_found() -> None:
+    x, y = leaf(1.0, asked=True), leaf(3.0, asked=True)
+    for number in range(1, 4):
+        x.assign(Tensor([float(number)]))
+        y.assign(Tensor([float(number)]))
+        h = x * 2.0
+        out = h * x * y
+        h.numpy()
+        x.grad = y.grad = None
+        out.sum().backward()
+        assert x.grad is not None and y.grad is not None
+        assert [x.grad.item(), y.grad.item()] == [4.0 * number**2, 2.0 * number**2]
+
+
 def test_a_state_is_one_tensor_before_and_after_its_write() -> None:
     w = leaf(3.0, 1.0)
     w *= 2.0

@@ -547,3 +547,20 @@ def test_weight_decay_is_not_below_0() -> None:
     for kind in (nn.optim.SGD, nn.optim.Adam, nn.optim.AdamW, nn.optim.LAMB, nn.optim.LARS):
         with pytest.raises(ValueError, match="weight_decay is at least 0, found -0.1"):
             kind([Tensor([1.0])], weight_decay=-0.1)
+
+
+@pytest.mark.parametrize("kind", [optim.SGD, optim.Adam, optim.AdamW, optim.LAMB, optim.Muon])
+def test_an_optimiser_runs_no_kernel_when_it_is_made(kind: Any) -> None:
+    layers: list[Any] = [nn.Linear(4, 3, bias=False), nn.LayerNorm(3)]
+    params = nn.state.get_parameters(layers)
+    # a weight that is random is computed, if it was not yet
+    layers[0].weight.realize()
+    GlobalCounters.reset()
+    optimizer = kind(params if kind is not optim.Muon else params[:1])
+    assert GlobalCounters.kernel_count == 0
+    with Tensor.train():
+        for _ in range(2):
+            optimizer.zero_grad()
+            layers[1](layers[0](Tensor.ones(2, 4))).square().sum().backward()
+            optimizer.step()
+    assert np.isfinite(params[0].numpy()).all()

@@ -118,3 +118,38 @@ def test_the_knob_writes_a_file_at_exit(tmp_path: Path) -> None:
     assert done.stdout == "[2.0, 3.0]\n", done.stderr
     assert str(target) in done.stderr
     assert any(event["cat"] == "kernel" for event in events(target, "X"))
+
+
+def test_lines_are_those_of_the_forward_pass_also_from_disk(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from weft import Tensor\n"
+        "x, w, v = [Tensor.full((8, 8), 0.5).contiguous().realize() for _ in range(3)]\n"
+        "h = (x @ w).exp()\n"
+        "y = (h @ v).sin()\n"
+        "y.square().mean().backward()\n"
+        "Tensor.realize(w.grad, v.grad)\n"
+    )
+    found = []
+    for number in range(2):
+        target = tmp_path / f"{number}.json"
+        done = subprocess.run(
+            [sys.executable, str(program)],
+            env={
+                **os.environ,
+                "PYTHONPATH": str(ROOT),
+                "PROFILE": "1",
+                "PROFILE_TRACE": str(target),
+                "XDG_CACHE_HOME": str(tmp_path / "cache"),
+            },
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        kernels = [event for event in events(target, "X") if event["cat"] == "kernel"]
+        lines = [str(event["args"].get("line", "")).rpartition(":")[2] for event in kernels]
+        found.append(sorted(lines))
+    assert found[0] == found[1]
+    # no kernel of the backward pass is put down to the line that asks for it
+    assert set(found[0]) <= {"2", "3", "4", "5"} and {"3", "4"} <= set(found[0])

@@ -447,7 +447,13 @@ class Unfolded:
     def _made(self, node: UOp, sources: tuple[UOp, ...]) -> UOp:
         new = tuple([self.now[source] for source in sources])
         if sources is node.src:
-            return node if new == sources else node.with_src(new)
+            if new == sources:
+                return node
+            made = node.with_src(new)
+            if node.op is Ops.AFTER:
+                # a write that is pending stays one write
+                self._stored[made] = node
+            return made
         if not sources:
             return node
         if node.op is Ops.AFTER and executed(node) is sources[0]:

@@ -240,8 +240,13 @@ def _remember_states(
         if node.op is Ops.AFTER and node not in passed and executed.issuperset(node.src[1:]):
             storage = storage_of(node)
             states = (node, *twins.get(node, ()))
+            stored = shaped(storage, node.shape)
             for state in states:
-                remember(state, shaped(storage, node.shape), storage, is_state=True)
+                remember(state, stored, storage, is_state=True)
+            # further writes start from the storage, as do graphs in which it is looked for
+            for cell in Cell.holders_of(storage):
+                if cell.value in states:
+                    cell.value = stored
             # as it was written down: with what is pending inside
             found.append((storage, states[-1]))
     return found

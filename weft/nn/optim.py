@@ -14,7 +14,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypedDict, Unpack
 
 from weft.device import Device
-from weft.dtype import DType, computing_dtype, dtypes, least_upper_dtype
+from weft.dtype import DType, computing_dtype, dtypes, least_upper_dtype, strong_dtype
+from weft.engine import host
+from weft.engine.storage import store_bytes
 from weft.errors import ArgumentError, ShapeError
 from weft.helpers import dedup, prod
 from weft.knobs import FUSE_OPTIM
@@ -79,6 +81,8 @@ class Optimizer:
             )
         if isinstance(lr, (int, float)) and not lr >= 0:
             raise ArgumentError(f"an optimiser's learning rate is at least 0, found {lr}")
+        for tensor in (*self.params, *self.buffers):
+            _store_constant(tensor)
         # in memory from the first step on, so that all steps are the same program
         Tensor.realize(*self.params, *self.buffers)
         asked, fused = frame.get("device"), frame.get("fused")
@@ -105,17 +109,14 @@ class Optimizer:
 
     def _zeros(self) -> list[Tensor]:
         """Zeros like each parameter, at least as wide as float32."""
-        made = [
-            Tensor.zeros(
-                *param.shape,
-                dtype=computing_dtype(param.dtype),
-                device=param.device if self.place is None else self.place,
-                requires_grad=False,
+        return [
+            _zeros(
+                param.shape,
+                computing_dtype(param.dtype),
+                param.device if self.place is None else self.place,
             )
             for param in self.params
         ]
-        Tensor.realize(*made)
-        return made
 
     def zero_grad(self) -> None:
         """Forgets the gradients, so that the next backward starts from nothing.
@@ -224,6 +225,26 @@ class Optimizer:
     def _momentum_changes(self, new: Tensor) -> list[Change]:
         """What changes if the momentum becomes another."""
         raise NotImplementedError
+
+
+def _zeros(shape: tuple[int, ...], dtype: DType, device: Any) -> Tensor:
+    """Zeros in memory, put there without a kernel."""
+    if not isinstance(device, str) or not prod(shape):
+        return Tensor.zeros(*shape, dtype=dtype, device=device, requires_grad=False).realize()
+    stored = store_bytes(bytes(prod(shape) * dtype.itemsize), dtype, device)
+    return Tensor(stored.reshape(shape), requires_grad=False)
+
+
+def _store_constant(tensor: Tensor) -> None:
+    """A parameter that is one number everywhere, and so belongs to no device yet, put into memory
+    without a kernel."""
+    number = None if tensor.device is not None or tensor._moves else tensor._folded()
+    if number is None:
+        return
+    dtype = strong_dtype(tensor.dtype)
+    contents = host.pack([number], dtype) * prod(tensor.shape)
+    stored = store_bytes(contents, dtype, None)
+    tensor._cell.overwrite(stored.reshape(tensor.shape))
 
 
 def _assigned(storage: Tensor, value: Tensor, skip: Tensor | None) -> Tensor:

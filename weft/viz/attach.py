@@ -182,7 +182,7 @@ class _Steps:
         self.items: dict[int, tuple[Any, int]] = {}
         self.by_runner: dict[int, tuple[Any, list[int]]] = {}
         self.copies: dict[tuple[int, Any], int] = {}
-        self.unknown: dict[tuple[str, str], int] = {}
+        self.unknown: dict[tuple[str, str, tuple[str, int] | None], int] = {}
         self.timing = threading.local()
 
     def watch_prepare(self, original: Function) -> Function:
@@ -265,13 +265,17 @@ class _Steps:
             turn = self.copies.get((id(step.runner), step.origin), 0)
             self.copies[(id(step.runner), step.origin)] = turn + 1
             return alike[turn % len(alike)]
-        return self._unknown("copy" if step.runner is None else step.runner.name, str(step.device))
+        name = "copy" if step.runner is None else step.runner.name
+        return self._unknown(name, str(step.device), step.origin)
 
-    def _unknown(self, name: str, device: str) -> int:
-        """The item of launches that no noted schedule has, one for each name and device."""
+    def _unknown(self, name: str, device: str, origin: tuple[str, int] | None) -> int:
+        """The item of launches that no noted schedule has, as those that come from disk: one for
+        each name, device and line."""
         items = self.recorder.items
-        if (name, device) not in self.unknown:
-            self.unknown[name, device] = len(items)
+        if origin is not None:
+            self.recorder.lines.setdefault(origin)
+        if (name, device, origin) not in self.unknown:
+            self.unknown[name, device, origin] = len(items)
             items.append(
                 {
                     "schedule": NOTHING,
@@ -279,12 +283,12 @@ class _Steps:
                     "name": name,
                     "key": "",
                     "device": device,
-                    "origin": None,
+                    "origin": list(origin) if origin else None,
                     "buffers": 0,
                     "bytes": 0,
                 }
             )
-        return self.unknown[name, device]
+        return self.unknown[name, device, origin]
 
 
 def _watch_memory(recorder: Any, original: Function) -> Function:
