@@ -146,7 +146,7 @@ class TestDType:
         assert vector.scalar() is dtypes.float16 and dtypes.float16.scalar() is dtypes.float16
         assert (vector.count, vector.vcount, vector.itemsize, vector.bitsize) == (4, 4, 8, 64)
         assert vector.vec(1) is dtypes.float16 and vector.vec(2).count == 2
-        assert dtypes.is_float(vector) and repr(vector) == "dtypes.float16.vec(4)"
+        assert dtypes.is_float(vector) and repr(vector) == "dtypes.half.vec(4)"
         assert vector.const((1, 2.5, 0, True)) == (1.0, 2.5, 0.0, 1.0)
         with pytest.raises(DTypeError, match="no vector of 0 float16"):
             dtypes.float16.vec(0)
@@ -199,7 +199,7 @@ class TestDType:
         info = ml_dtypes.finfo(NUMPY[dtype])
         assert dtypes.finfo(dtype) == (info.bits - 1 - info.nmant, info.nmant)
         assert FORMATS[dtype].largest == float(info.max)
-        with pytest.raises(DTypeError, match="int32"):
+        with pytest.raises(DTypeError, match=r"dtypes\.int,"):
             dtypes.finfo(dtypes.int32)
 
 
@@ -215,7 +215,7 @@ class TestDefaults:
         assert least_upper_dtype(dtypes.int8, dtypes.weakfloat) is dtypes.float64
 
     def test_refuse_the_wrong_kind(self) -> None:
-        with pytest.raises(ArgumentError, match="default float.*dtypes.int8.*float16"):
+        with pytest.raises(ArgumentError, match="default float.*dtypes.char.*float16"):
             dtypes.default_float = dtypes.int8
         with pytest.raises(ArgumentError, match="default int.*dtypes.weakint"):
             dtypes.default_int = dtypes.weakint
@@ -344,7 +344,7 @@ class TestPromotion:
         assert found is dtypes.default_float.vec(4)
 
     def test_what_has_no_common_type(self) -> None:
-        with pytest.raises(DTypeError, match="dtypes.void and dtypes.int8 have no common dtype"):
+        with pytest.raises(DTypeError, match="dtypes.void and dtypes.char have no common dtype"):
             least_upper_dtype(dtypes.int8, dtypes.void)
         with pytest.raises(DTypeError, match="equal lanes"):
             least_upper_dtype(dtypes.int8, dtypes.int8.vec(2))
@@ -541,7 +541,7 @@ class TestBits:
             assert bits_of(value, dtypes.float32) == 0x7FC00000
 
     def test_unequal_sizes_are_refused(self) -> None:
-        with pytest.raises(DTypeError, match=r"float32 \(4 bytes\).*int16 \(2 bytes\)"):
+        with pytest.raises(DTypeError, match=r"float \(4 bytes\).*short \(2 bytes\)"):
             bitcast_value(1.0, dtypes.float32, dtypes.int16)
 
     def test_the_named_conversions(self) -> None:
@@ -559,9 +559,9 @@ class TestBits:
         assert float_to_fp8(-0.0, dtypes.fp8e4m3fnuz) == 0x00
         assert float_to_fp8(math.nan, dtypes.fp8e5m2fnuz) == 0x80
         assert fp8_to_float(0x38, dtypes.fp8e4m3) == 1.0
-        with pytest.raises(DTypeError, match="float16"):
+        with pytest.raises(DTypeError, match="half"):
             float_to_fp8(1.0, dtypes.float16)
-        with pytest.raises(DTypeError, match="float16"):
+        with pytest.raises(DTypeError, match="half"):
             fp8_to_float(0, dtypes.float16)
         with pytest.raises(ArgumentError, match="0x100"):
             fp8_to_float(256, dtypes.fp8e4m3)

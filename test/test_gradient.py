@@ -808,11 +808,11 @@ def test_a_root_of_several_elements_needs_a_gradient() -> None:
 
 def test_ints_have_no_gradients() -> None:
     n, x = Tensor([1, 2]), Tensor(values(2))
-    with pytest.raises(DTypeError, match=r"backward\(\) of a Tensor of dtypes.int32"):
+    with pytest.raises(DTypeError, match=r"backward\(\) of a Tensor of dtypes.int"):
         n.sum().backward()
-    with pytest.raises(DTypeError, match="with respect to a Tensor of dtypes.int32"):
+    with pytest.raises(DTypeError, match="with respect to a Tensor of dtypes.int"):
         (x * n).sum().gradient(n)
-    with pytest.raises(DTypeError, match=r"requires_grad_\(\) of a Tensor of dtypes.int32"):
+    with pytest.raises(DTypeError, match=r"requires_grad_\(\) of a Tensor of dtypes.int"):
         n.requires_grad_()
 
 

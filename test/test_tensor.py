@@ -107,8 +107,8 @@ def test_nothing_runs_before_it_must() -> None:
 
 def test_repr_says_what_it_is() -> None:
     tensor = Tensor([1.0, 2.0], device="CPU")
-    assert repr(tensor) == "<Tensor (2,) dtypes.float32 on CPU (realized)>"
-    assert repr(tensor + 1) == "<Tensor (2,) dtypes.float32 on CPU (lazy)>"
+    assert repr(tensor) == "<Tensor (2,) dtypes.float on CPU (realized)>"
+    assert repr(tensor + 1) == "<Tensor (2,) dtypes.float on CPU (lazy)>"
     assert repr(Tensor(3.0)) == "<Tensor () dtypes.weakfloat (lazy)>"
 
 

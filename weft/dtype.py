@@ -280,9 +280,9 @@ def least_upper_dtype(*operands: DType) -> DType:
     in one call: int32 with 0.5 alone is float32, and with a half beside them it is half.
 
     >>> least_upper_dtype(dtypes.float16, dtypes.weakfloat)
-    dtypes.float16
+    dtypes.half
     >>> least_upper_dtype(dtypes.int8, dtypes.uint8)
-    dtypes.int16
+    dtypes.short
     """
     types = frozenset(operands)
     if len(types) == 1:
@@ -329,7 +329,7 @@ def computing_dtype(dtype: DType) -> DType:
     """The float type in which a function of this dtype is computed.
 
     >>> computing_dtype(dtypes.float16), computing_dtype(dtypes.float64)
-    (dtypes.float32, dtypes.float64)
+    (dtypes.float, dtypes.double)
     """
     found = least_upper_float(dtype)
     return dtypes.float32.vec(found.count) if found.scalar() in NARROW_FLOATS else found

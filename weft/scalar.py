@@ -21,6 +21,21 @@ PyConst: TypeAlias = float | int | bool
 Kind: TypeAlias = Literal["void", "bool", "int", "uint", "float"]
 
 
+_SHORT_NAMES = {
+    "int8": "char",
+    "uint8": "uchar",
+    "int16": "short",
+    "uint16": "ushort",
+    "int32": "int",
+    "uint32": "uint",
+    "int64": "long",
+    "uint64": "ulong",
+    "float16": "half",
+    "float32": "float",
+    "float64": "double",
+}
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class DType:
     """A type of elements, or a vector of `count` of them. Interned: take them from `dtypes`.
@@ -47,7 +62,9 @@ class DType:
         return self
 
     def __repr__(self) -> str:
-        scalar = f"dtypes.{self.scalar().name}"
+        # by the short name, as tinygrad's print: its users compare the text
+        name = self.scalar().name
+        scalar = f"dtypes.{_SHORT_NAMES.get(name, name)}"
         return scalar if self.count == 1 else f"{scalar}.vec({self.count})"
 
     def __lt__(self, other: DType) -> bool:
@@ -219,7 +236,7 @@ def to_dtype(dtype: str | DType) -> DType:
     """A type from its name, an alias of it, or itself.
 
     >>> to_dtype("half")
-    dtypes.float16
+    dtypes.half
     """
     if isinstance(dtype, DType):
         return dtype

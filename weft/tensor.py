@@ -203,7 +203,7 @@ class Tensor(CompatMixin, metaclass=_TensorType):
         """The type of the elements.
 
         >>> Tensor([1.0]).dtype
-        dtypes.float32
+        dtypes.float
         """
         return self.uop.dtype
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -97,15 +99,14 @@ def test_half_converts_in_one_instruction_where_the_target_says_so() -> None:
         LLVMRenderer(Target()).render("k", uops)
 
 
-def test_products_contract_and_exact_ones_do_not() -> None:
-    def text(tag: str | None) -> str:
-        def build(x: UOp, y: UOp) -> UOp:
-            return UOp(Ops.ADD, x.dtype, ((x * y).rtag(tag), x), tag=tag)
-
+def test_products_round_where_they_stand() -> None:
+    def text(build: Callable[[UOp, UOp], UOp]) -> str:
         return LLVMRenderer().render("k", elementwise([build], [f32, f32])[0])
 
-    assert "fmul contract float" in text(None) and "fadd contract float" in text(None)
-    assert "contract" not in text("exact")
+    plain = text(lambda x, y: x * y + x)
+    assert "fmul float" in plain and "fadd float" in plain and "contract" not in plain
+    fused = text(lambda x, y: UOp(Ops.MULACC, x.dtype, (x, y, x)))
+    assert "@llvm.fma.f32(" in fused and "fmul" not in fused
 
 
 def test_names_and_determinism() -> None:

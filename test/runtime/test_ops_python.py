@@ -283,7 +283,7 @@ def test_a_parameter_may_be_smaller_than_the_buffer_but_not_larger() -> None:
     uops = program(UOp.param(0, f32, 2).index(const(2)).store(const(1.0, f32)))
     with pytest.raises(IndexingError, match="element 2 of buffer 0"):
         run(uops, [np.zeros(8)])
-    with pytest.raises(ArgumentError, match="needs 2 elements of dtypes.float32 as buffer 0"):
+    with pytest.raises(ArgumentError, match="needs 2 elements of dtypes.float as buffer 0"):
         run(uops, [np.zeros(1)])
     with pytest.raises(ArgumentError, match="found only 0 buffers"):
         run(uops, [])
@@ -318,7 +318,7 @@ def test_loops_that_do_not_nest() -> None:
 
 def test_types_that_do_not_fit() -> None:
     out = UOp.param(0, f32, 4)
-    with pytest.raises(SpecError, match="a value of dtypes.int64 and memory of dtypes.float32"):
+    with pytest.raises(SpecError, match="a value of dtypes.long and memory of dtypes.float"):
         run(program(out.index(const(0)).store(const(1))), [np.zeros(4)])
     with pytest.raises(SpecError, match="operands with different lanes"):
         mixed = UOp(

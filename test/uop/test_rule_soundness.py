@@ -26,6 +26,7 @@ from test.reference import Expressions, NoMeaning, run_kernel
 from test.steps import APPROXIMATED, RandomMemory, StepChecker, assignments, compare, leaves_of
 from test.uop.instances import ALL, INTS, Maker, NoInstance, edge_values, instance
 from weft import Tensor
+from weft.codegen.decompose.decompose import ROUNDINGS
 from weft.codegen.decompose.decompose import RULES as DECOMPOSE
 from weft.dtype import DType, dtypes
 from weft.engine.programs import clear_programs
@@ -34,6 +35,7 @@ from weft.renderer.base import Target
 from weft.renderer.python import PythonRenderer
 from weft.schedule import prepare as prepare_module
 from weft.schedule.prepare import PrepareContext, prepare
+from weft.uop import compat_functions, render
 from weft.uop.args import KernelInfo, ReduceArg
 from weft.uop.matcher import PatternMatcher, Rule
 from weft.uop.node import UOp
@@ -611,6 +613,12 @@ CHECKED: dict[str, PatternMatcher] = {
     "uop.rules.movement.movement": movement,
     "schedule.prepare.prepare": prepare,
     "codegen.decompose.decompose.RULES": DECOMPOSE,
+    # by bits, in test_narrow.py
+    "codegen.decompose.decompose.ROUNDINGS": ROUNDINGS,
+    # what they give is compared with values and with tinygrad in test_compat.py
+    "uop.compat_functions.pm_unbind": compat_functions.pm_unbind,
+    "uop.compat_functions.remove_all_tags": compat_functions.remove_all_tags,
+    "uop.render._nested": render._nested,
 }
 
 

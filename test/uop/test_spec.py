@@ -53,7 +53,7 @@ def refused(graph: UOp | Sequence[UOp], spec: Spec, words: str) -> None:
     [
         (UOp(Ops.ADD, f32, (BUFFER,)), "ADD takes 2 sources, found 1"),
         (UOp(Ops.GATHER, f32, (BUFFER,), (0,)), "GATHER takes 2 to any number of sources"),
-        (UOp(Ops.ADD, i32, (BUFFER, BUFFER)), "source 0 of ADD of dtype dtypes.int32"),
+        (UOp(Ops.ADD, i32, (BUFFER, BUFFER)), "source 0 of ADD of dtype dtypes.int"),
         (UOp(Ops.ADD, f32, (BUFFER, x)), "source 1 of ADD"),
         (UOp(Ops.CMPLT, f32, (BUFFER, BUFFER)), "CMPLT gives dtypes.bool"),
         (UOp(Ops.WHERE, f32, (BUFFER, BUFFER, BUFFER)), "source 0 of WHERE"),
@@ -64,7 +64,7 @@ def refused(graph: UOp | Sequence[UOp], spec: Spec, words: str) -> None:
         (UOp(Ops.AND, f32, (BUFFER, BUFFER)), "AND is on dtypes of kind int uint bool"),
         (UOp(Ops.NEG, f32, (BUFFER,), 3), "NEG has no arg, found 3"),
         (UOp(Ops.CONST, i32, (), "one"), "the arg of CONST is a number"),
-        (UOp(Ops.CONST, i32, (), 2**40), "a constant of dtypes.int32 is 0 here"),
+        (UOp(Ops.CONST, i32, (), 2**40), "a constant of dtypes.int is 0 here"),
         (UOp(Ops.CONST, dtypes.bool, (), 7), "a constant of dtypes.bool is True here"),
         (UOp(Ops.CONST, i32.vec(4), (), 1), "CONST is scalar"),
         (UOp(Ops.CONST, i32, (), ConstFloat(123457.0)), "use UOp.const"),
@@ -112,7 +112,7 @@ def test_a_legal_tensor_graph() -> None:
         (BUFFER + OTHER, "different devices"),
         (UOp(Ops.STORE, dtypes.void, (BUFFER + 1, BUFFER)), "STORE writes to a view of a BUFFER"),
         (UOp(Ops.STORE, dtypes.void, (BUFFER, MATRIX)), "STORE writes a value of shape (6,)"),
-        (UOp(Ops.STORE, dtypes.void, (BUFFER, BUFFER.cast(i32))), "STORE writes dtypes.float32"),
+        (UOp(Ops.STORE, dtypes.void, (BUFFER, BUFFER.cast(i32))), "STORE writes dtypes.float"),
     ],
 )
 def test_tensor_graphs(node: UOp, words: str) -> None:
@@ -154,7 +154,7 @@ def test_legal_kernels() -> None:
         (kernel(VALUE, R0), "r1 stays open"),
         (kernel(VALUE.reduce(Ops.ADD, R1), R0, R0), "closes a RANGE twice"),
         (kernel(VALUE.reduce(Ops.ADD, x), R0), "REDUCE closes RANGEs, found VARIABLE"),
-        (kernel(VALUE.reduce(Ops.ADD, R1).cast(i32), R0), "STORE writes dtypes.float32"),
+        (kernel(VALUE.reduce(Ops.ADD, R1).cast(i32), R0), "STORE writes dtypes.float"),
         (kernel(R0.cast(f32).broadcast(4), R0), "VECTORIZE is not part of a kernel"),
         (kernel(BUFFER, R0), "BUFFER is not part of a kernel"),
         (kernel(R0.cast(f32), R0, place=OUT), "STORE writes an INDEX of a PARAM"),

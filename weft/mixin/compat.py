@@ -103,7 +103,7 @@ class CompatMixin(StorageMixin):
 
         >>> import sys
         >>> Tensor.from_url(sys.executable).dtype
-        dtypes.uint8
+        dtypes.uchar
         """
         return cls(fetch(url, gunzip=gunzip), **kwargs)
 

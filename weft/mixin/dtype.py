@@ -18,7 +18,7 @@ def sum_dtype(dtype: DType) -> DType:
     """The type in which sums of this dtype accumulate: wide enough not to lose them.
 
     >>> sum_dtype(dtypes.uint8), sum_dtype(dtypes.float16), sum_dtype(dtypes.bool)
-    (dtypes.uint32, dtypes.float32, dtypes.int32)
+    (dtypes.uint, dtypes.float, dtypes.int)
     """
     if dtype in NARROW_FLOATS:
         return dtypes.float32
@@ -33,7 +33,7 @@ def product_dtype(dtype: DType) -> DType:
     """The type of products that are summed: exact for half types, whose sums are wide anyway.
 
     >>> product_dtype(dtypes.bfloat16), product_dtype(dtypes.int8)
-    (dtypes.float32, dtypes.int8)
+    (dtypes.float, dtypes.char)
     """
     return sum_dtype(dtype) if dtype in NARROW_FLOATS else dtype
 
@@ -68,7 +68,7 @@ class DTypeMixin(ArithMixin):
         """Cast to float32.
 
         >>> Tensor([1, 2]).float().dtype
-        dtypes.float32
+        dtypes.float
         """
         return self.cast(dtypes.float32)
 
@@ -76,7 +76,7 @@ class DTypeMixin(ArithMixin):
         """Cast to float16.
 
         >>> Tensor([1, 2]).half().dtype
-        dtypes.float16
+        dtypes.half
         """
         return self.cast(dtypes.float16)
 
@@ -92,7 +92,7 @@ class DTypeMixin(ArithMixin):
         """Cast to float64.
 
         >>> Tensor([1, 2]).double().dtype
-        dtypes.float64
+        dtypes.double
         """
         return self.cast(dtypes.float64)
 
@@ -108,7 +108,7 @@ class DTypeMixin(ArithMixin):
         """Cast to int64.
 
         >>> Tensor([1, 2]).long().dtype
-        dtypes.int64
+        dtypes.long
         """
         return self.cast(dtypes.int64)
 
@@ -116,7 +116,7 @@ class DTypeMixin(ArithMixin):
         """Cast to int16.
 
         >>> Tensor([1, 2]).short().dtype
-        dtypes.int16
+        dtypes.short
         """
         return self.cast(dtypes.int16)
 

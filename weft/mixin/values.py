@@ -59,7 +59,7 @@ class ValuesMixin(DigestMixin):
         """Compute this tensor and the others now.
 
         >>> Tensor([1, 2]).add(1).realize()
-        <Tensor (2,) dtypes.int32 on CPU (realized)>
+        <Tensor (2,) dtypes.int on CPU (realized)>
         """
         cells = dict.fromkeys([self._cell, *[tensor._cell for tensor in lst]])
         pending = [cell for cell in cells if not cell.pure and not cell.is_realized]

@@ -37,7 +37,7 @@ def autocast(dtype: DType | str = dtypes.bfloat16, enabled: bool = True) -> Cont
     >>> from weft import nn
     >>> with autocast("float16"):
     ...     nn.Linear(2, 3)(Tensor.ones(1, 2)).dtype
-    dtypes.float16
+    dtypes.half
     """
     chosen = to_dtype(dtype)
     if chosen not in _HALVES:
@@ -49,7 +49,7 @@ def computing(*operands: Any) -> tuple[Any, ...]:
     """The operands of a product as `autocast` wants them; what is None or no float stays.
 
     >>> [t.dtype for t in computing(Tensor([1.0]), Tensor([1]))]
-    [dtypes.float32, dtypes.int32]
+    [dtypes.float, dtypes.int]
     """
     if not AUTOCAST:
         return operands

@@ -259,7 +259,7 @@ def widest_float(device: Any) -> DType:
     """float64 where a device has it: what computes rates, so that they are right to the last digit.
 
     >>> widest_float("CPU")
-    dtypes.float64
+    dtypes.double
     """
     place = Device.canonicalize(device)
     name = place if isinstance(place, str) else place[0]

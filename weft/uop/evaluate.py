@@ -275,8 +275,11 @@ def _shift_right(dtype: DType) -> Function:
 
 
 def _float_function(op: Ops, dtype: DType) -> Function:
-    if op in (Ops.MULACC, Ops.MULADD):
+    if op is Ops.MULACC:
         return functools.partial(multiply_add, dtype)
+    if op is Ops.MULADD:
+        product, total = _float_function(Ops.MUL, dtype), _float_function(Ops.ADD, dtype)
+        return lambda x, y, z: total(product(x, y), z)
     function, exact = _FLOATS[op]
     if exact and not FORMATS[dtype].single_nan:
         return function

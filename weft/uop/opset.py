@@ -351,7 +351,8 @@ _ROWS = (
         3,
         Shape.ELEMENTWISE,
         Typing.ALL_SAME,
-        "x * y + z, rounded once where the target can, else twice",
+        "x * y + z, rounded twice, or once where the target can",
+        "as MUL and ADD, or as MULACC",
         on="float",
     ),
     OpRow(

@@ -101,6 +101,20 @@ def test_integers_round_once(dtype: DType, source: DType) -> None:
 
 
 @narrow
+@renderers
+def test_rounding_in_place_is_there_and_back(dtype: DType, renderer: Renderer) -> None:
+    """CAST(CAST(x, narrow), float32), which need not leave the register."""
+    cases = np.concatenate([rounding_cases(dtype), np.array([math.nan, math.inf, -math.inf])])
+    values = np.unique(cases.astype(np.float32))
+    values = np.concatenate([values, -values])
+    build = lambda x: x.cast(dtype).cast(dtypes.float32)  # noqa: E731
+    found = compute(build, [values], [dtypes.float32], renderer)
+    wide, narrow_type = dtypes.float32, dtype
+    wanted = [convert(convert(v.item(), wide, narrow_type), narrow_type, wide) for v in values]
+    np.testing.assert_array_equal(found, np.array(wanted, np.float32))
+
+
+@narrow
 def test_the_interpreter_agrees(dtype: DType) -> None:
     x = random.permutation(rounding_cases(dtype))[:300]
 

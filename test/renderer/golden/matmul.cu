@@ -47,25 +47,21 @@ extern "C" __global__ void __launch_bounds__(256) matmul(float* data0, const flo
       int alu8 = alu5 + ridx1;
       float val5 = buf0[alu8];
       f32x4 val6 = load_lanes<f32x4>(buf1 + (alu3 + (ridx1 * 64)));
-      f32x4 alu9 = f32x4{val5 * val6.lane[0], val5 * val6.lane[1], val5 * val6.lane[2], val5 * val6.lane[3]};
       f32x4 val7 = acc0;
-      f32x4 alu10 = f32x4{val7.lane[0] + alu9.lane[0], val7.lane[1] + alu9.lane[1], val7.lane[2] + alu9.lane[2], val7.lane[3] + alu9.lane[3]};
-      acc0 = alu10;
+      f32x4 alu9 = f32x4{fmaf(val5, val6.lane[0], val7.lane[0]), fmaf(val5, val6.lane[1], val7.lane[1]), fmaf(val5, val6.lane[2], val7.lane[2]), fmaf(val5, val6.lane[3], val7.lane[3])};
+      acc0 = alu9;
       float val8 = buf0[alu8 + 16];
-      f32x4 alu11 = f32x4{val8 * val6.lane[0], val8 * val6.lane[1], val8 * val6.lane[2], val8 * val6.lane[3]};
       f32x4 val9 = acc1;
-      f32x4 alu12 = f32x4{val9.lane[0] + alu11.lane[0], val9.lane[1] + alu11.lane[1], val9.lane[2] + alu11.lane[2], val9.lane[3] + alu11.lane[3]};
-      acc1 = alu12;
+      f32x4 alu10 = f32x4{fmaf(val8, val6.lane[0], val9.lane[0]), fmaf(val8, val6.lane[1], val9.lane[1]), fmaf(val8, val6.lane[2], val9.lane[2]), fmaf(val8, val6.lane[3], val9.lane[3])};
+      acc1 = alu10;
       float val10 = buf0[alu8 + 32];
-      f32x4 alu13 = f32x4{val10 * val6.lane[0], val10 * val6.lane[1], val10 * val6.lane[2], val10 * val6.lane[3]};
       f32x4 val11 = acc2;
-      f32x4 alu14 = f32x4{val11.lane[0] + alu13.lane[0], val11.lane[1] + alu13.lane[1], val11.lane[2] + alu13.lane[2], val11.lane[3] + alu13.lane[3]};
-      acc2 = alu14;
+      f32x4 alu11 = f32x4{fmaf(val10, val6.lane[0], val11.lane[0]), fmaf(val10, val6.lane[1], val11.lane[1]), fmaf(val10, val6.lane[2], val11.lane[2]), fmaf(val10, val6.lane[3], val11.lane[3])};
+      acc2 = alu11;
       float val12 = buf0[alu8 + 48];
-      f32x4 alu15 = f32x4{val12 * val6.lane[0], val12 * val6.lane[1], val12 * val6.lane[2], val12 * val6.lane[3]};
       f32x4 val13 = acc3;
-      f32x4 alu16 = f32x4{val13.lane[0] + alu15.lane[0], val13.lane[1] + alu15.lane[1], val13.lane[2] + alu15.lane[2], val13.lane[3] + alu15.lane[3]};
-      acc3 = alu16;
+      f32x4 alu12 = f32x4{fmaf(val12, val6.lane[0], val13.lane[0]), fmaf(val12, val6.lane[1], val13.lane[1]), fmaf(val12, val6.lane[2], val13.lane[2]), fmaf(val12, val6.lane[3], val13.lane[3])};
+      acc3 = alu12;
     }
   }
   f32x4 val14 = acc0;

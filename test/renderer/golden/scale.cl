@@ -1,3 +1,4 @@
+#pragma OPENCL FP_CONTRACT OFF
 __attribute__((reqd_work_group_size(256, 1, 1)))
 __kernel void scale(__global float* data0, __global const float* data1) {
   int gidx0 = get_group_id(0);

@@ -16,7 +16,7 @@ extern "C" __global__ void __launch_bounds__(256) scale(float* data0, const floa
   int lidx0 = threadIdx.x;
   int alu0 = (gidx0 * 1024) + (lidx0 * 4);
   f32x4 val0 = load_lanes<f32x4>(data1 + alu0);
-  f32x4 alu1 = f32x4{val0.lane[0] * 2.0f, val0.lane[1] * 2.0f, val0.lane[2] * 2.0f, val0.lane[3] * 2.0f};
+  f32x4 alu1 = f32x4{__fmul_rn(val0.lane[0], 2.0f), __fmul_rn(val0.lane[1], 2.0f), __fmul_rn(val0.lane[2], 2.0f), __fmul_rn(val0.lane[3], 2.0f)};
   f32x4 alu2 = f32x4{alu1.lane[0] + 1.0f, alu1.lane[1] + 1.0f, alu1.lane[2] + 1.0f, alu1.lane[3] + 1.0f};
   store_lanes(data0 + alu0, alu2);
 }

@@ -1,5 +1,6 @@
 #include <metal_stdlib>
 using namespace metal;
+#pragma clang fp contract(off)
 [[max_total_threads_per_threadgroup(256)]]
 kernel void scale(device float* data0 [[buffer(0)]], const device float* data1 [[buffer(1)]], uint3 group [[threadgroup_position_in_grid]], uint3 thread_index [[thread_position_in_threadgroup]]) {
   int gidx0 = group.x;

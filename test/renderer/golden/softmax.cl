@@ -49,9 +49,9 @@ __kernel void softmax(__global float* data0, __global const float* data1) {
     bool alu11 = alu10 < -124.0f;
     float alu12 = alu10 + 12583038.0f;
     float alu13 = alu10 + (-(alu12 + -12583038.0f));
-    float alu14 = (((((alu13 * 0.0003070668f) + 0.0026797801f) * alu13) + 0.019236876f) * alu13) + 0.11100665f;
+    float alu14 = fma(fma(fma(0.0003070668f, alu13, 0.0026797801f), alu13, 0.019236876f), alu13, 0.11100665f);
     int alu15 = (int)((uint)as_int(alu12) << 23);
-    float alu16 = ((((((alu14 * alu13) + 0.48045295f) * alu13) + 1.3862944f) * alu13) + 2.0f) * as_float(alu11 ? (int)((uint)alu15 + (uint)536870912) : alu15);
+    float alu16 = fma(fma(fma(alu14, alu13, 0.48045295f), alu13, 1.3862944f), alu13, 2.0f) * as_float(alu11 ? (int)((uint)alu15 + (uint)536870912) : alu15);
     float val10 = acc3;
     acc3 = val10 + (alu11 ? (alu16 * 5.421011e-20f) : alu16);
   }
@@ -83,9 +83,9 @@ __kernel void softmax(__global float* data0, __global const float* data1) {
     bool alu21 = alu20 < -124.0f;
     float alu22 = alu20 + 12583038.0f;
     float alu23 = alu20 + (-(alu22 + -12583038.0f));
-    float alu24 = (((((alu23 * 0.0003070668f) + 0.0026797801f) * alu23) + 0.019236876f) * alu23) + 0.11100665f;
+    float alu24 = fma(fma(fma(0.0003070668f, alu23, 0.0026797801f), alu23, 0.019236876f), alu23, 0.11100665f);
     int alu25 = (int)((uint)as_int(alu22) << 23);
-    float alu26 = ((((((alu24 * alu23) + 0.48045295f) * alu23) + 1.3862944f) * alu23) + 2.0f) * as_float(alu21 ? (int)((uint)alu25 + (uint)536870912) : alu25);
+    float alu26 = fma(fma(fma(alu24, alu23, 0.48045295f), alu23, 1.3862944f), alu23, 2.0f) * as_float(alu21 ? (int)((uint)alu25 + (uint)536870912) : alu25);
     data0[alu17] = (alu21 ? (alu26 * 5.421011e-20f) : alu26) / val17;
   }
 }
