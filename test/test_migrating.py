@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import weft
-from test.optional import need, optional
+from test.optional import need
 from weft import Tensor, nn
 
-torch = optional("torch")
+torch = need("torch")
 
 PATH = Path(__file__).parent.parent / "docs" / "migrating.md"
 PAGE = PATH.read_text(encoding="utf-8")

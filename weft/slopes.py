@@ -85,18 +85,27 @@ class _Mover:
         if below.op is Ops.MUL and any(_constant(source) is not None for source in below.src):
             # log2 divides by x * ln(2)
             below, factor = below.src if _constant(below.src[1]) is not None else below.src[::-1]
-        form = _form_in(below, self.power)
+        # of half types the quotient is computed in a wide type, and so are its parts
+        form = _form_in(_uncast(below), self.power)
         if form is None:
             inner = self.times(above, depth - 1)
             return None if inner is None else inner / value.src[1]
-        share = form.eq(math.inf).where(1.0, form / below)
-        if above.op is Ops.FDIV and above.src == (form, below):
+        share = form.eq(math.inf).where(1.0, form.cast(below.dtype) / below)
+        quotient = _uncast(above)
+        if quotient.op is Ops.FDIV and quotient.src == (form, _uncast(below)):
             above = share
         product = above * share
         return product if factor is None else product / factor
 
 
 _INSIDE = frozenset({Ops.ADD, Ops.MUL, Ops.NEG, Ops.WHERE, Ops.CAST, Ops.FDIV})
+
+
+def _uncast(node: UOp) -> UOp:
+    """A float without its conversions to other floats."""
+    while node.op is Ops.CAST and dtypes.is_float(node.src[0].dtype):
+        node = node.src[0]
+    return node
 
 
 def _form_in(total: UOp, power: UOp) -> UOp | None:

@@ -22,6 +22,7 @@ from weft.dtype import (
 )
 from weft.engine.linear import Call, Linear
 from weft.helpers import disable_gc, getenv
+from weft.mixin.check import some_text, tensors
 from weft.mixin.conv import per_axis
 from weft.mixin.storage import StorageMixin
 from weft.uop.node import Variable, sint
@@ -58,6 +59,7 @@ class CompatMixin(StorageMixin):
         >>> len(Tensor([1, 2]).add(1).schedule_linear().src)
         1
         """
+        tensors("each of the tensors of schedule_linear", lst)
         items = self.schedule(*lst)
         calls = [Call((item.kernel, *item.arguments), str(item.device)) for item in items]
         return Linear(tuple(calls), functools.partial(self.realize, *lst))
@@ -68,6 +70,7 @@ class CompatMixin(StorageMixin):
         >>> Tensor([1, 2]).add(1).linear_with_vars()[1]
         {}
         """
+        tensors("each of the tensors of linear_with_vars", lst)
         nodes = {node: None for tensor in (self, *lst) for node in tensor.uop.toposort()}
         bound = [node.src for node in nodes if node.op is Ops.BIND]
         return self.schedule_linear(*lst), {name.arg.name: value.arg for name, value in bound}
@@ -105,7 +108,7 @@ class CompatMixin(StorageMixin):
         >>> Tensor.from_url(sys.executable).dtype
         dtypes.uchar
         """
-        return cls(fetch(url, gunzip=gunzip), **kwargs)
+        return cls(fetch(some_text("the url of from_url", url), gunzip=gunzip), **kwargs)
 
     def _pool(
         self,

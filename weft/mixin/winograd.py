@@ -176,7 +176,8 @@ def _sum_of(factors: Sequence[float], pieces: Sequence[Any]) -> tuple[Any, float
     whole = sizes.pop() if len(sizes) == 1 else 1
     whole = -whole if terms[0][0] < 0 else whole
     total: Any = None
-    for factor, piece in terms:
+    # what is not multiplied comes first: the products then are added as they are made
+    for factor, piece in sorted(terms, key=lambda term: abs(term[0]) != abs(whole)):
         total = _added(total, piece, factor / whole)
     return total, whole
 

@@ -62,8 +62,9 @@ class _Convolution:
     @classmethod
     def _rank_of(cls, kernel_size: Sizes) -> int:
         """How many axes of space: as many as the kernel has, in the classes for images too."""
-        if cls.rank == 2 and not isinstance(kernel_size, int):
-            return len(tuple(kernel_size))
+        given: Sizes = python_number(kernel_size)
+        if cls.rank == 2 and not isinstance(given, int):
+            return len(tuple(given))
         return cls.rank
 
     def _parameters(self, outer: int, inner: int, bias: bool) -> tuple[Tensor, Tensor | None]:

@@ -17,7 +17,7 @@ from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
 LANES = 8
-HALF = LLVMRenderer(Target(has_half_conversion=True))
+HALF = LLVMRenderer(Target(has_half_conversion=True, has_fma=True))
 PLAIN = LLVMRenderer(Target(has_rounding=False))
 f32, f64 = dtypes.float32, dtypes.float64
 # the references: wider than what is tested

@@ -62,8 +62,11 @@ class Candidate:
         return tuple([opt for part in self.parts for opt in part])
 
     def encode(self) -> list[Any]:
-        """The candidate as JSON."""
-        return [[[opt.op.name, opt.axis, opt.arg] for opt in part] for part in self.parts]
+        """The candidate as JSON, in which there are lists and no tuples."""
+        return [
+            [[opt.op.name, _as_lists(opt.axis), _as_lists(opt.arg)] for opt in part]
+            for part in self.parts
+        ]
 
     @classmethod
     def decode(cls, data: Any) -> Candidate:
@@ -77,6 +80,10 @@ class Candidate:
 
 def _decode_opt(op: str, axis: Any, arg: Any) -> Opt:
     return Opt(OptOps[op], _as_tuples(axis), _as_tuples(arg))
+
+
+def _as_lists(value: Any) -> Any:
+    return [_as_lists(part) for part in value] if isinstance(value, tuple) else value
 
 
 def _as_tuples(value: Any) -> Any:
