@@ -83,8 +83,6 @@ class Optimizer:
             raise ArgumentError(f"an optimiser's learning rate is at least 0, found {lr}")
         for tensor in (*self.params, *self.buffers):
             _store_constant(tensor)
-        # in memory from the first step on, so that all steps are the same program
-        Tensor.realize(*self.params, *self.buffers)
         asked, fused = frame.get("device"), frame.get("fused")
         self.fused = bool(FUSE_OPTIM) if fused is None else fused
         self.place = None if asked is None else Device.canonicalize(asked)
@@ -161,6 +159,8 @@ class Optimizer:
 
     def _parts(self, skip: Tensor | None) -> list[list[Tensor]]:
         """What one step realizes: the gradients, each parameter with its state, what is shared."""
+        # in memory before the first step, so that all steps are the same program
+        Tensor.realize(*self.params, *self.buffers)
         present = [i for i, param in enumerate(self.params) if param.grad is not None]
         if not present:
             raise ArgumentError(
