@@ -13,7 +13,7 @@ import numpy as np
 
 from test.fuzz import steps
 from test.fuzz.approximate import Approximate
-from test.fuzz.programs import ENVIRONMENT, names_are_there, run_weft
+from test.fuzz.programs import ENVIRONMENT, can_run, run_weft
 from test.fuzz.world import Program, Statement, World
 
 KINDS = ("float32", "float32", "float32", "float64", "float16")
@@ -34,13 +34,7 @@ def run_twin(statements: list[Statement]) -> dict[str, Any]:
 
 def is_closed(program: Program) -> bool:
     """Whether it can run."""
-    if not names_are_there(program):
-        return False
-    try:
-        run_twin(program.statements)
-    except Exception:
-        return False
-    return True
+    return can_run(program, run_twin)
 
 
 def difference(program: Program, device: str | None = None) -> str | None:

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from test.fuzz import steps
-from test.fuzz.programs import ENVIRONMENT, names_are_there
-from test.fuzz.world import Program, Statement, World
+from test.fuzz.floats import FloatGenerator
+from test.fuzz.programs import ENVIRONMENT, can_run
+from test.fuzz.world import Program, Statement
 from test.optional import optional
 from weft import Device, Tensor
 
@@ -267,13 +268,7 @@ def _tensor(values: np.ndarray, kind: str) -> Tensor:
 
 def is_closed(program: Program) -> bool:
     """Whether it can run."""
-    if not names_are_there(program):
-        return False
-    try:
-        run_twin(program.statements)
-    except Exception:
-        return False
-    return True
+    return can_run(program, run_twin)
 
 
 def difference(program: Program, device: str | None = None) -> str | None:
@@ -298,12 +293,11 @@ def difference(program: Program, device: str | None = None) -> str | None:
     return None
 
 
-class HalfGenerator(World):
+class HalfGenerator(FloatGenerator):
     """Makes one random program of half types."""
 
     def __init__(self, seed: int, length: int = 12, large: bool = False) -> None:
-        super().__init__(seed, large)
-        self.length = length
+        super().__init__(seed, length, large)
         self.env.update({"Half": Half, "Tensor": _TwinOfTensor})
 
     def run(self) -> Program:
@@ -320,10 +314,6 @@ class HalfGenerator(World):
         if self.rng.random() < 0.3:
             self.together()
         return self.program
-
-    def both(self, text: str, numpy: str | None = None) -> None:
-        """A new variable."""
-        self.new(text, text if numpy is None else numpy)
 
     def half(self, accept: Any = lambda v: True) -> str | None:
         """Some variable of a half type."""
@@ -354,18 +344,6 @@ class HalfGenerator(World):
         forms += ["{x}.trunc()", "{x}.contiguous()", "{x}.clip(-2.0, 3.0)"]
         if name is not None:
             self.both(self.rng.choice(forms).format(x=name))
-
-    def operand(self, name: str, same_dtype: bool = True) -> str | None:
-        value: Any = self.value(name)
-
-        def fits(other: Any) -> bool:
-            try:
-                shape = np.broadcast_shapes(other.shape, value.shape)
-            except ValueError:
-                return False
-            return other.kind == value.kind and int(np.prod(shape)) <= self.most
-
-        return self.pick(fits)
 
     def binary(self) -> None:
         """Two operands of one dtype."""
@@ -442,7 +420,7 @@ class HalfGenerator(World):
         name = self.half(lambda v: v.ndim > 0 and v.size > 0 and not np.isnan(v.wide()).any())
         if name is not None:
             arguments = f"{self.rng.randrange(self.value(name).ndim)}, {self.rng.random() < 0.5}"
-            self.both(f"values_sorted({name}, {arguments})", f"{name}.values_sorted({arguments})")
+            self.new(f"values_sorted({name}, {arguments})", f"{name}.values_sorted({arguments})")
 
     def movement(self) -> None:
         """A view."""
@@ -499,12 +477,6 @@ class HalfGenerator(World):
         if name is not None:
             middle = self.rng.choice(("float32", *KINDS))
             self.both(f"{name}.cast('{middle}').cast('{self.kind}')")
-
-    def realize(self) -> None:
-        """Some value is stored, others go on from it."""
-        name = self.pick()
-        if name is not None:
-            self.emit(f"{name}.realize()", "pass")
 
     def together(self) -> None:
         """All that is there in one schedule."""

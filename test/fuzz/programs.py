@@ -127,15 +127,20 @@ def names_are_there(program: Program) -> bool:
     return True
 
 
-def is_closed(program: Program) -> bool:
-    """Whether it can run."""
+def can_run(program: Program, run: Callable[[list[Statement]], Any]) -> bool:
+    """Whether its statements name what is there, and its twin runs."""
     if not names_are_there(program):
         return False
     try:
-        run_numpy(program.statements)
+        run(program.statements)
     except Exception:
         return False
     return True
+
+
+def is_closed(program: Program) -> bool:
+    """Whether it can run."""
+    return can_run(program, run_numpy)
 
 
 def shrink(
