@@ -35,6 +35,7 @@ from weft.uop.args import (
     variable_arg,
 )
 from weft.uop.compat import CompatibilityMixin, in_order
+from weft.uop.compat_kernel import KernelCompatibilityMixin
 from weft.uop.infer import Devices, infer_device, infer_shape
 from weft.uop.opset import OPSET, GroupOp, Ops, Shape, Spelling, Typing
 
@@ -143,7 +144,13 @@ def live_uops() -> int:
     return len(_table)
 
 
-class UOp(ReduceMixin, RearrangeMixin, TrigonometryMixin, CompatibilityMixin):
+class UOp(
+    ReduceMixin,
+    RearrangeMixin,
+    TrigonometryMixin,
+    CompatibilityMixin,
+    KernelCompatibilityMixin,
+):
     """A node. Build with `UOp(op, dtype, src, arg, tag)` or the helpers below; never mutate one."""
 
     __slots__ = (
@@ -544,12 +551,16 @@ class UOp(ReduceMixin, RearrangeMixin, TrigonometryMixin, CompatibilityMixin):
 
     @staticmethod
     def range(
-        end: sint, number: int | tuple[int, ...], kind: AxisType = AxisType.LOOP, *more: int
+        end: sint,
+        number: int | tuple[int, ...],
+        kind: AxisType = AxisType.LOOP,
+        *more: int,
+        axis_type: AxisType | None = None,
     ) -> UOp:
-        """An axis of a kernel; `more` are further parts of its number."""
+        """An axis of a kernel; `more` are further parts of its number, `axis_type` is `kind`."""
         size = end if isinstance(end, UOp) else UOp.const(dtypes.weakint, end)
         numbers = ((number,) if isinstance(number, int) else number) + more
-        return UOp(Ops.RANGE, dtypes.weakint, (size,), RangeArg(numbers, kind))
+        return UOp(Ops.RANGE, dtypes.weakint, (size,), RangeArg(numbers, axis_type or kind))
 
     @staticmethod
     def param(slot: int, dtype: DType, size: int) -> UOp:
@@ -566,8 +577,13 @@ class UOp(ReduceMixin, RearrangeMixin, TrigonometryMixin, CompatibilityMixin):
         given = tuple([node for node in nodes if node is not None])
         return UOp(Ops.SINK, dtypes.void, given, arg, tag)
 
-    def index(self, idx: UOp | int, valid: UOp | None = None) -> UOp:
-        """The element `idx` of this memory, or none where `valid` is false."""
+    def index(self, idx: UOp | int, valid: UOp | int | None = None, *more: UOp | int) -> UOp:
+        """The element `idx` of this memory, or none where `valid` is false. Several numbers are
+        an index of each axis."""
+        if isinstance(valid, int):
+            valid = UOp.const(dtypes.weakint, valid)
+        if more or (valid is not None and valid.dtype.kind != "bool" and self.ndim > 1):
+            return self[(idx, valid, *more)]
         if isinstance(idx, int):
             idx = UOp.const(dtypes.weakint, idx)
         if valid is None and idx.op is Ops.WHERE and idx.src[2].is_invalid:
@@ -579,16 +595,21 @@ class UOp(ReduceMixin, RearrangeMixin, TrigonometryMixin, CompatibilityMixin):
         """The value of an INDEX."""
         return UOp(Ops.LOAD, self.dtype, (self,))
 
-    def store(self, value: UOp, *ranges: UOp) -> UOp:
+    def store(self, value: Any, *ranges: UOp) -> UOp:
         """Write value to this place."""
+        if not isinstance(value, UOp):
+            value = self.const_like(value)
         return UOp(Ops.STORE, dtypes.void, (self, value, *ranges))
 
     def after(self, *effects: UOp) -> UOp:
         """This value once the effects happened."""
         return UOp(Ops.AFTER, self.dtype, (self, *effects)) if effects else self
 
-    def reduce(self, op: Ops, *ranges: UOp) -> UOp:
-        """Fold over ranges of a kernel."""
+    def reduce(self, op: Ops | UOp, *ranges: UOp, arg: Any = None) -> UOp:
+        """Fold over ranges of a kernel: `x.reduce(Ops.ADD, i)` or `x.reduce(i, arg=Ops.ADD)`."""
+        if isinstance(op, UOp):
+            ranges = (op, *ranges)
+            op = arg if isinstance(arg, Ops) else arg[0]
         return UOp(Ops.REDUCE, self.dtype, (self, *ranges), op)
 
     def gep(self, lanes: int | tuple[int, ...], more: UOp | None = None) -> UOp:
