@@ -290,11 +290,16 @@ class UOp(
         return new
 
     def substitute(
-        self, changes: dict[UOp, UOp], name: str | None = None, walk: bool = False
+        self,
+        changes: dict[UOp, UOp],
+        name: str | None = None,
+        walk: bool = False,
+        extra_pm: Any = None,
     ) -> UOp:
         """Every node that is a key of `changes` replaced by its value; values are not searched
-        again, whatever `walk` says. `name` is tinygrad's, for its viewer."""
-        if not changes:
+        again, whatever `walk` says. `name` is tinygrad's, for its viewer. The rules `extra_pm` are
+        tried on every other node, once its sources are done."""
+        if not changes and extra_pm is None:
             return self
         done = dict(changes)
         # None stands above a node whose sources were pushed: when it comes up, they are done
@@ -304,10 +309,11 @@ class UOp(
             if node is None:
                 node = stack.pop()
                 src = tuple([done[s] for s in node.src])
-                done[node] = node if src == node.src else node.with_src(src)
+                new = node if src == node.src else node.with_src(src)
+                done[node] = new if extra_pm is None else _rewritten(new, extra_pm)
             elif node not in done:
                 if not node.src:
-                    done[node] = node
+                    done[node] = node if extra_pm is None else _rewritten(node, extra_pm)
                     continue
                 stack.append(node)
                 stack.append(None)
@@ -758,6 +764,13 @@ def derive_ranges(order: Iterable[UOp]) -> None:
 
 # ops whose trailing sources are ranges that end there: from which source on
 CLOSES: dict[Ops, int] = {Ops.REDUCE: 1, Ops.STAGE: 1, Ops.STORE: 2, Ops.END: 0}
+
+
+def _rewritten(node: UOp, rules: Any) -> UOp:
+    """What is left when no rule fits the node any more."""
+    while (new := rules.rewrite(node)) is not None and new is not node:
+        node = new
+    return node
 
 
 def _content_hash(node: UOp) -> bytes:
