@@ -195,6 +195,12 @@ def test_a_device_that_fails_to_open_says_why(monkeypatch):
 # *** buffers ***
 
 
+def test_a_buffer_may_start_with_memory_or_contents():
+    assert Buffer("CPU", 2, dtypes.int32, preallocate=True).is_allocated()
+    filled = Buffer("CPU", 2, dtypes.int32, initial_value=bytes([1, 0, 0, 0, 2, 0, 0, 0]))
+    assert filled.numpy().tolist() == [1, 2]
+
+
 def test_copy_in_and_out():
     data = np.arange(10, dtype=np.float32)
     buffer = Buffer("CPU", 10, dtypes.float32)

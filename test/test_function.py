@@ -11,8 +11,9 @@ import pytest
 
 import weft
 from weft import Tensor, UOp, dtypes
+from weft.dtype import AddrSpace
 from weft.errors import ArgumentError
-from weft.uop.ops import KernelInfo, Ops
+from weft.uop.ops import AxisType, KernelInfo, Ops
 
 
 # ------------------------------------------------------------ function
@@ -248,6 +249,79 @@ def test_gradient_of_the_kernel_itself_or_as_given() -> None:
     np.testing.assert_allclose(found[0].numpy(), wanted * 10)
     np.testing.assert_allclose(found[1].numpy(), left.numpy().T @ np.ones((3, 5)))
     np.testing.assert_allclose(given.numpy(), left.numpy() @ right.numpy())
+
+
+def test_kernels_in_the_words_of_tinygrad() -> None:
+    matrix = Tensor(np.arange(12, dtype=np.float32).reshape(3, 4)).realize()
+    other = Tensor(np.arange(8, dtype=np.float32).reshape(4, 2)).realize()
+
+    def gemm(c: UOp, a: UOp, b: UOp) -> UOp:
+        i, j = UOp.range(c.shape[0], 0), UOp.range(c.shape[1], 1)
+        k = UOp.range(a.shape[1], 2, axis_type=AxisType.REDUCE)
+        c = c[i, j].set(1.0)
+        c = c[i, j].set(c.after(k)[i, j] + a[i, k] * b[k, j], end=k)
+        return c.end(i, j).sink(arg=KernelInfo(name="gemm", opts_to_apply=()))
+
+    def row_sums(c: UOp, a: UOp) -> UOp:
+        i, k = UOp.range(a.shape[0], 0), UOp.range(a.shape[1], 1, axis_type=AxisType.REDUCE)
+        total = UOp.placeholder((1,), dtypes.float, slot=0, addrspace=AddrSpace.REG)
+        total = total.after(i)[0].set(0.0)
+        total = total[0].set(total.after(k)[0] + a[i, k], end=k)
+        return c[i].store(total[0] * 2).end(i).sink()
+
+    def turned(c: UOp, a: UOp) -> UOp:
+        i, j = UOp.range(c.shape[0], 0), UOp.range(c.shape[1], 1)
+        return c[i][j].store(a.permute(1, 0).flip(0)[i, j]).end(j).end(i).sink()
+
+    def maxima(c: UOp, a: UOp) -> UOp:
+        i, k = UOp.range(a.shape[0], 0), UOp.range(a.shape[1], 1, axis_type=AxisType.REDUCE)
+        return c[i].store(a[i, k].reduce(k, arg=Ops.MAX)).end(i).sink().simplify()
+
+    found = Tensor.empty(3, 2).custom_kernel(matrix, other, fxn=gemm)[0]
+    assert found.numpy().tolist() == (matrix.numpy() @ other.numpy() + 1).tolist()
+    assert Tensor.empty(3).custom_kernel(matrix, fxn=row_sums)[0].tolist() == [12.0, 44.0, 76.0]
+    found = Tensor.empty(4, 3).custom_kernel(matrix, fxn=turned)[0]
+    assert found.numpy().tolist() == matrix.numpy().T[::-1].tolist()
+    assert Tensor.empty(3).custom_kernel(matrix, fxn=maxima)[0].tolist() == [3.0, 7.0, 11.0]
+
+
+def test_several_stores_end_together() -> None:
+    def both(c: UOp, d: UOp, a: UOp) -> UOp:
+        i = UOp.range(a.numel(), 0)
+        return UOp.group(c[i].store(a[-1]), d[i].store(a[i] * 2)).end(i).sink()
+
+    source = Tensor([1.0, 2.0, 3.0])
+    first, second, _ = Tensor.empty(3).custom_kernel(Tensor.empty(3), source, fxn=both)
+    assert first.tolist() == [3.0, 3.0, 3.0] and second.tolist() == [2.0, 4.0, 6.0]
+
+
+def test_a_kernel_reads_back_only_what_is_known() -> None:
+    def other_place(c: UOp, a: UOp) -> UOp:
+        i = UOp.range(a.shape[0], 0)
+        c = c[i].set(a[i], end=i)
+        return c[0].store(c[1]).sink()
+
+    def no_start(c: UOp, a: UOp) -> UOp:
+        i = UOp.range(a.shape[0], 0)
+        return c[0].set(c.after(i)[0] + a[i], end=i).sink()
+
+    for kernel, said in ((other_place, "reads back only"), (no_start, "first sets")):
+        with pytest.raises(ArgumentError, match=said):
+            Tensor.empty(3).custom_kernel(Tensor([1.0, 2.0, 3.0]), fxn=kernel)
+
+
+def test_views_of_nodes() -> None:
+    node = Tensor.empty(4, 6).uop
+    assert node[1:3].shape == (2, 6) and node[:, 2].shape == (4,) and node[0].shape == (6,)
+    assert node[..., None].shape == (4, 6, 1) and node[::-1, 4:9].shape == (4, 2)
+    assert UOp.placeholder_like(node, 1).shape == (4, 6)
+    for wrong in (4, (0, 0, 0)):
+        with pytest.raises(IndexError):
+            node[wrong]
+    with pytest.raises(TypeError):
+        iter(node)
+    axis = UOp.range(10, 3)
+    assert axis.arg[0] == 3 and axis.arg[-1] is AxisType.LOOP
 
 
 def test_errors_of_a_kernel() -> None:

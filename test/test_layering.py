@@ -46,6 +46,7 @@ mixin.reduce
 mixin.padding
 mixin.rearrange
 uop.compat
+uop.compat_kernel
 uop.node
 uop.reproduce
 uop.trace

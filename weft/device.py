@@ -74,7 +74,15 @@ class Buffer:
     )
 
     def __init__(
-        self, device: str, size: int, dtype: DType, base: Buffer | None = None, offset: int = 0
+        self,
+        device: str,
+        size: int,
+        dtype: DType,
+        base: Buffer | None = None,
+        offset: int = 0,
+        *,
+        initial_value: bytes | None = None,
+        preallocate: bool = False,
     ) -> None:
         # Set first: a Buffer that is refused below is finalized all the same.
         self._opaque: Any = None
@@ -92,6 +100,10 @@ class Buffer:
         if base is None:
             if offset:
                 raise ArgumentError(f"offset {offset} without a base: only a view has an offset")
+            if initial_value is not None:
+                self.copyin(initial_value)
+            elif preallocate:
+                self.allocate()
             return
         if base._base is not None:
             self.offset += base.offset

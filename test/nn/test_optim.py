@@ -565,3 +565,14 @@ def test_an_optimiser_runs_no_kernel_when_it_is_made(kind: Any) -> None:
             layers[1](layers[0](Tensor.ones(2, 4))).square().sum().backward()
             optimizer.step()
     assert np.isfinite(params[0].numpy()).all()
+
+
+def test_buffers_of_a_batch_norm_come_with_the_count_first() -> None:
+    norm = nn.BatchNorm2d(3)
+    optimizer = optim.SGD(nn.state.get_parameters(norm))
+    assert [buffer.shape for buffer in optimizer.buffers] == [(), (3,), (3,)]
+    assert list(nn.state.get_state_dict(norm))[2:] == [
+        "num_batches_tracked",
+        "running_mean",
+        "running_var",
+    ]

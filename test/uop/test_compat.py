@@ -378,3 +378,10 @@ def test_z3_proves_what_is_simplified() -> None:
     assert validate_index_with_z3(9, A, UOp.const(True))
     assert not validate_index_with_z3(8, A, UOp.const(True))
     assert validate_index_with_z3(8, A, A < 8)
+
+
+def test_substitute_tries_further_rules_on_what_it_rebuilds() -> None:
+    a, b = UOp.variable("a", 0, 10), UOp.variable("b", 0, 3)
+    rules = PatternMatcher([(UPat(Ops.MUL, name="x"), lambda x: x.src[0] + x.src[1])])
+    assert (a * 2 + 1).substitute({a: b}, extra_pm=rules) is b + 2 + 1
+    assert (a * 2 + 1).substitute({}, extra_pm=rules) is a + 2 + 1

@@ -25,7 +25,7 @@ from weft.helpers import prod
 from weft.mixin.movement import broadcast_shape
 from weft.mixin.values import ValuesMixin
 from weft.uop.args import FunctionArg
-from weft.uop.kernel_graph import run_kernel, written_slots
+from weft.uop.kernel_graph import plain_kernel, run_kernel, written_slots
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
@@ -218,23 +218,24 @@ class StorageMixin(ValuesMixin):
     ) -> list[Any]:
         """These tensors after a kernel written with UOps, which writes to some of them in place.
 
-        `fxn` gets a parameter for each tensor, its elements in order, and returns the kernel:
-        STOREs that end their ranges. `grad_fxn(gradient, kernel)` gives a gradient (or None) for
-        each of `kernel.src`, the tensors' nodes; without it the kernel's own gradient is taken.
+        `fxn` gets a parameter for each tensor, in its shape, and returns the kernel: STOREs that
+        end their ranges. `p[i, j]` is an element, `p.index(n)` the one at a row-major number.
+        `grad_fxn(gradient, kernel)` gives a gradient (or None) for each of `kernel.src`, the
+        tensors' nodes; without it the kernel's own gradient is taken.
 
         >>> from weft import UOp
         >>> def double(target, source):
         ...     i = UOp.range(source.size, 0)
-        ...     return target.index(i).store(source.index(i).load() * 2, i).sink()
+        ...     return target[i].store(source[i] * 2).end(i).sink()
         >>> Tensor.empty(3).custom_kernel(Tensor([1.0, 2.0, 3.0]), fxn=double)[0].tolist()
         [2.0, 4.0, 6.0]
         """
         tensors = [self, *lst]
         parameters = [
-            UOp.param(slot, strong_dtype(tensor.dtype), prod(tensor.max_shape))
+            UOp.placeholder(tensor.max_shape, strong_dtype(tensor.dtype), slot)
             for slot, tensor in enumerate(tensors)
         ]
-        kernel = fxn(*parameters)
+        kernel = plain_kernel(fxn(*parameters))
         written = written_slots(kernel)
         values: list[UOp] = []
         for slot, tensor in enumerate(tensors):

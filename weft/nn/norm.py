@@ -49,9 +49,10 @@ class _RunningNorm:
         self.track_running_stats = track_running_stats
         self.weight = Tensor.ones(num_features) if affine else None
         self.bias = Tensor.zeros(num_features) if affine else None
+        # the count first: optimisers keep buffers in this order, as tinygrad's do
+        self.num_batches_tracked: Tensor | None = None
         self.running_mean: Tensor | None = None
         self.running_var: Tensor | None = None
-        self.num_batches_tracked: Tensor | None = None
         if track_running_stats:
             self.running_mean = buffer(Tensor.zeros(num_features))
             self.running_var = buffer(Tensor.ones(num_features))

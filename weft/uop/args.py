@@ -97,6 +97,10 @@ class RangeArg:
     number: tuple[int, ...]
     kind: AxisType
 
+    def __getitem__(self, place: Any) -> Any:
+        """The parts of the number, then the type: how programs for tinygrad read it."""
+        return (*self.number, self.kind)[place]
+
 
 @dataclass(frozen=True)
 class ReduceArg:
@@ -140,6 +144,11 @@ class KernelInfo:
     def __post_init__(self) -> None:
         if self.opts_to_apply == ():
             object.__setattr__(self, "optimise", False)
+
+    @property
+    def applied_opts(self) -> tuple[object, ...]:
+        """What was done to it, under tinygrad's name."""
+        return self.applied
 
     @property
     def function_name(self) -> str:

@@ -21,6 +21,168 @@ from weft.uop.opset import GroupOp, Ops
 _LEAVES = frozenset({Ops.CONST, Ops.VARIABLE, Ops.BIND})
 
 
+def plain_kernel(kernel: UOp) -> UOp:
+    """A kernel in weft's form: LOADs and STOREs of elements of parameters by number.
+
+    c[i].store(a[i] * 2).end(i)  ->  STORE(INDEX(c, i), LOAD(INDEX(a, i)) * 2, i)
+    s = s[0].set(0); s[0].set(s.after(k)[0] + a[k], end=k)  ->  STORE(INDEX(s, 0), REDUCE(a[k], k))
+    """
+    if not isinstance(kernel, UOp) or kernel.op is not Ops.SINK:
+        return kernel
+    effects: list[UOp] = []
+    pending = list(reversed(kernel.src))
+    while pending:
+        effect = pending.pop()
+        if effect.op is Ops.SINK:
+            pending.extend(reversed(effect.src))
+        elif effect.op is Ops.AFTER or effect.op in GroupOp.Movement:
+            waits = effect.src[1:] if effect.op is Ops.AFTER else effect.src[:1]
+            pending.extend(reversed([u for u in waits if u.op is not Ops.RANGE]))
+        else:
+            effects.append(effect)
+    return kernel.replace(src=tuple([_plain_store(effect) for effect in effects]))
+
+
+def _plain_store(store: UOp) -> UOp:
+    if store.op is not Ops.STORE or store.src[0].op is not Ops.INDEX:
+        return store
+    memory, index, *valid = _plain_place(store.src[0])
+    value, folded = _stored_value(store)
+    ranges = [axis for axis in store.src[2:] if axis not in folded]
+    place = UOp(Ops.INDEX, memory.dtype, (memory, index, *valid))
+    return store.replace(src=(place, value, *ranges))
+
+
+def _stored_value(store: UOp) -> tuple[UOp, tuple[UOp, ...]]:
+    """What a STORE leaves at its place, and those of its ranges that only add up to it."""
+    memory, index, *_ = _plain_place(store.src[0])
+    value = store.src[1]
+    own = [
+        u
+        for u in value.toposort()
+        if u.op is Ops.INDEX
+        and _is_same_place(u, memory, index)
+        and any(wait in store.src[2:] for wait in _waits(u.src[0]))
+    ]
+    if not own:
+        return _plain_value(value), ()
+    folded = tuple([axis for axis in store.src[2:] if axis in _waits(own[0].src[0])])
+    op, term = _folded(value, own)
+    before = [u for u in _waits(store.src[0].src[0]) if u.op is Ops.STORE]
+    before += [u for u in _waits(own[0].src[0]) if u.op is Ops.STORE and u not in before]
+    if len(before) != 1 or not _is_same_place(before[0].src[0], memory, index):
+        raise ArgumentError(
+            "a kernel that adds up in memory first sets where it begins: c = c[i].set(0), then "
+            "c[i].set(c.after(k)[i] + a[k], end=k)"
+        )
+    start, _ = _stored_value(before[0])
+    total = _plain_value(term).reduce(op, *folded)
+    return start.cast(total.dtype).alu(op, total), folded
+
+
+def _folded(value: UOp, own: list[UOp]) -> tuple[Ops, UOp]:
+    """The op and the new part of `place = place op part`."""
+    while value.op is Ops.LOAD:
+        value = value.src[0]
+    if value.op in (Ops.ADD, Ops.MUL, Ops.MAX):
+        for mine, other in (value.src, value.src[::-1]):
+            bare = mine.src[0] if mine.op is Ops.LOAD else mine
+            if bare in own and not any(u in own for u in other.toposort()):
+                return value.op, other
+    raise ArgumentError(
+        f"a kernel folds into memory with +, * or maximum, found {value.op.name}; use "
+        ".reduce(k, arg=Ops.ADD)"
+    )
+
+
+def _plain_value(value: UOp) -> UOp:
+    """A value whose reads are LOADs, and which computes what a kernel wrote for itself."""
+    done: dict[UOp, UOp] = {}
+    for node in value.toposort(gate=lambda u: u.op is not Ops.INDEX):
+        if node.op is Ops.INDEX:
+            done[node] = _read_place(node)
+        elif node.op is Ops.LOAD and node.src[0].op is Ops.INDEX:
+            done[node] = done[node.src[0]]
+        else:
+            src = tuple([done[s] for s in node.src])
+            done[node] = node if src == node.src else node.with_src(src)
+    return done[value]
+
+
+def _read_place(place: UOp) -> UOp:
+    memory, index, *valid = _plain_place(place)
+    for wait in _waits(place.src[0]):
+        if wait.op is Ops.STORE and wait.src[0].op is Ops.INDEX:
+            if _is_same_place(wait.src[0], memory, index):
+                return _stored_value(wait)[0]
+            raise ArgumentError(
+                "a kernel reads back only the element that it wrote; other kernels read the rest"
+            )
+    if memory.tag is not None:
+        raise ArgumentError("a kernel's own memory is set before it is read: m = m[0].set(0)")
+    return UOp(Ops.INDEX, memory.dtype, (memory, index, *valid)).load()
+
+
+def _is_same_place(place: UOp, memory: UOp, index: UOp) -> bool:
+    found, other, *_ = _plain_place(place)
+    return found is memory and (other is index or other.simplify() is index.simplify())
+
+
+def _waits(memory: UOp) -> list[UOp]:
+    """What a memory waits for, the last first."""
+    found: list[UOp] = []
+    while memory.op is Ops.AFTER or memory.op in GroupOp.Movement:
+        if memory.op is Ops.AFTER:
+            found.extend(memory.src[1:])
+        memory = memory.src[0]
+    return found
+
+
+def _plain_place(place: UOp) -> tuple[UOp, ...]:
+    """The memory of an INDEX and the number of the element there, through views of it."""
+    memory, index, *valid = place.src
+    while memory.op is not Ops.PARAM:
+        if memory.op is not Ops.AFTER:
+            if memory.op not in GroupOp.Movement:
+                raise ArgumentError(f"a kernel reads its parameters, found {memory.op.name}")
+            index = _below(memory, index)
+        memory = memory.src[0]
+    # an index may itself be read from memory
+    plain = _plain_value(index) if any(u.op is Ops.INDEX for u in index.toposort()) else index
+    return memory, plain, *[_plain_value(u) for u in valid]
+
+
+def _below(view: UOp, number: UOp) -> UOp:
+    """The number of an element of a view, in what it is a view of."""
+    if view.op is Ops.RESHAPE:
+        return number
+    below = view.src[0].shape
+    parts: list[UOp] = []
+    for size in reversed(view.shape):
+        parts.append(number % size)
+        number = number // size
+    parts.reverse()
+    arg = view.marg
+    if view.op is Ops.PERMUTE:
+        parts = [parts[arg.index(axis)] for axis in range(len(below))]
+    elif view.op is Ops.SHRINK:
+        parts = [part + start for part, (start, _) in zip(parts, arg, strict=True)]
+    elif view.op is Ops.EXPAND:
+        parts = [
+            part.const_like(0) if same_one else part
+            for part, same_one in zip(parts, [size == 1 for size in below], strict=True)
+        ]
+    elif view.op is Ops.FLIP:
+        pairs = zip(parts, below, arg, strict=True)
+        parts = [size - 1 - part if turned else part for part, size, turned in pairs]
+    else:
+        raise ArgumentError(f"a kernel reads views of its parameters, not through {view.op.name}")
+    number = UOp.const(dtypes.weakint, 0)
+    for part, size in zip(parts, below, strict=True):
+        number = number * size + part
+    return number.simplify()
+
+
 def written_slots(kernel: UOp) -> list[int]:
     """The numbers of the PARAMs that a kernel writes, or an error that says why it is none."""
     if not isinstance(kernel, UOp) or kernel.op is not Ops.SINK or not kernel.src:

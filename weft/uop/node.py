@@ -35,6 +35,7 @@ from weft.uop.args import (
     variable_arg,
 )
 from weft.uop.compat import CompatibilityMixin, in_order
+from weft.uop.compat_kernel import KernelCompatibilityMixin
 from weft.uop.infer import Devices, infer_device, infer_shape
 from weft.uop.opset import OPSET, GroupOp, Ops, Shape, Spelling, Typing
 
@@ -143,7 +144,13 @@ def live_uops() -> int:
     return len(_table)
 
 
-class UOp(ReduceMixin, RearrangeMixin, TrigonometryMixin, CompatibilityMixin):
+class UOp(
+    ReduceMixin,
+    RearrangeMixin,
+    TrigonometryMixin,
+    CompatibilityMixin,
+    KernelCompatibilityMixin,
+):
     """A node. Build with `UOp(op, dtype, src, arg, tag)` or the helpers below; never mutate one."""
 
     __slots__ = (
@@ -283,11 +290,16 @@ class UOp(ReduceMixin, RearrangeMixin, TrigonometryMixin, CompatibilityMixin):
         return new
 
     def substitute(
-        self, changes: dict[UOp, UOp], name: str | None = None, walk: bool = False
+        self,
+        changes: dict[UOp, UOp],
+        name: str | None = None,
+        walk: bool = False,
+        extra_pm: Any = None,
     ) -> UOp:
         """Every node that is a key of `changes` replaced by its value; values are not searched
-        again, whatever `walk` says. `name` is tinygrad's, for its viewer."""
-        if not changes:
+        again, whatever `walk` says. `name` is tinygrad's, for its viewer. The rules `extra_pm` are
+        tried on every other node, once its sources are done."""
+        if not changes and extra_pm is None:
             return self
         done = dict(changes)
         # None stands above a node whose sources were pushed: when it comes up, they are done
@@ -297,10 +309,11 @@ class UOp(ReduceMixin, RearrangeMixin, TrigonometryMixin, CompatibilityMixin):
             if node is None:
                 node = stack.pop()
                 src = tuple([done[s] for s in node.src])
-                done[node] = node if src == node.src else node.with_src(src)
+                new = node if src == node.src else node.with_src(src)
+                done[node] = new if extra_pm is None else _rewritten(new, extra_pm)
             elif node not in done:
                 if not node.src:
-                    done[node] = node
+                    done[node] = node if extra_pm is None else _rewritten(node, extra_pm)
                     continue
                 stack.append(node)
                 stack.append(None)
@@ -544,12 +557,16 @@ class UOp(ReduceMixin, RearrangeMixin, TrigonometryMixin, CompatibilityMixin):
 
     @staticmethod
     def range(
-        end: sint, number: int | tuple[int, ...], kind: AxisType = AxisType.LOOP, *more: int
+        end: sint,
+        number: int | tuple[int, ...],
+        kind: AxisType = AxisType.LOOP,
+        *more: int,
+        axis_type: AxisType | None = None,
     ) -> UOp:
-        """An axis of a kernel; `more` are further parts of its number."""
+        """An axis of a kernel; `more` are further parts of its number, `axis_type` is `kind`."""
         size = end if isinstance(end, UOp) else UOp.const(dtypes.weakint, end)
         numbers = ((number,) if isinstance(number, int) else number) + more
-        return UOp(Ops.RANGE, dtypes.weakint, (size,), RangeArg(numbers, kind))
+        return UOp(Ops.RANGE, dtypes.weakint, (size,), RangeArg(numbers, axis_type or kind))
 
     @staticmethod
     def param(slot: int, dtype: DType, size: int) -> UOp:
@@ -566,8 +583,13 @@ class UOp(ReduceMixin, RearrangeMixin, TrigonometryMixin, CompatibilityMixin):
         given = tuple([node for node in nodes if node is not None])
         return UOp(Ops.SINK, dtypes.void, given, arg, tag)
 
-    def index(self, idx: UOp | int, valid: UOp | None = None) -> UOp:
-        """The element `idx` of this memory, or none where `valid` is false."""
+    def index(self, idx: UOp | int, valid: UOp | int | None = None, *more: UOp | int) -> UOp:
+        """The element `idx` of this memory, or none where `valid` is false. Several numbers are
+        an index of each axis."""
+        if isinstance(valid, int):
+            valid = UOp.const(dtypes.weakint, valid)
+        if more or (valid is not None and valid.dtype.kind != "bool" and self.ndim > 1):
+            return self[(idx, valid, *more)]
         if isinstance(idx, int):
             idx = UOp.const(dtypes.weakint, idx)
         if valid is None and idx.op is Ops.WHERE and idx.src[2].is_invalid:
@@ -579,16 +601,21 @@ class UOp(ReduceMixin, RearrangeMixin, TrigonometryMixin, CompatibilityMixin):
         """The value of an INDEX."""
         return UOp(Ops.LOAD, self.dtype, (self,))
 
-    def store(self, value: UOp, *ranges: UOp) -> UOp:
+    def store(self, value: Any, *ranges: UOp) -> UOp:
         """Write value to this place."""
+        if not isinstance(value, UOp):
+            value = self.const_like(value)
         return UOp(Ops.STORE, dtypes.void, (self, value, *ranges))
 
     def after(self, *effects: UOp) -> UOp:
         """This value once the effects happened."""
         return UOp(Ops.AFTER, self.dtype, (self, *effects)) if effects else self
 
-    def reduce(self, op: Ops, *ranges: UOp) -> UOp:
-        """Fold over ranges of a kernel."""
+    def reduce(self, op: Ops | UOp, *ranges: UOp, arg: Any = None) -> UOp:
+        """Fold over ranges of a kernel: `x.reduce(Ops.ADD, i)` or `x.reduce(i, arg=Ops.ADD)`."""
+        if isinstance(op, UOp):
+            ranges = (op, *ranges)
+            op = arg if isinstance(arg, Ops) else arg[0]
         return UOp(Ops.REDUCE, self.dtype, (self, *ranges), op)
 
     def gep(self, lanes: int | tuple[int, ...], more: UOp | None = None) -> UOp:
@@ -737,6 +764,13 @@ def derive_ranges(order: Iterable[UOp]) -> None:
 
 # ops whose trailing sources are ranges that end there: from which source on
 CLOSES: dict[Ops, int] = {Ops.REDUCE: 1, Ops.STAGE: 1, Ops.STORE: 2, Ops.END: 0}
+
+
+def _rewritten(node: UOp, rules: Any) -> UOp:
+    """What is left when no rule fits the node any more."""
+    while (new := rules.rewrite(node)) is not None and new is not node:
+        node = new
+    return node
 
 
 def _content_hash(node: UOp) -> bytes:
