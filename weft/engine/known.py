@@ -136,8 +136,8 @@ def _older_than(cell: Cell, value: UOp, places: set[str]) -> UOp:
 
 
 def stored_along(sink: UOp, wanted: Sequence[Cell], live: Iterable[Cell]) -> list[Cell]:
-    """For each CONTIGUOUS that computing `SINK(wanted values)` stores on its way, and that other
-    pending graphs hold: a cell, to be computed along.
+    """For each CONTIGUOUS or HOST that computing `SINK(wanted values)` stores on its way, and that
+    other pending graphs hold: a cell, to be computed along.
 
     Its memory is then kept instead of given to the next kernel. The tensors themselves stay what
     they are: their graphs lead to their gradients.
@@ -173,7 +173,9 @@ def stored_along(sink: UOp, wanted: Sequence[Cell], live: Iterable[Cell]) -> lis
 
 
 def _is_stored_newly(node: UOp) -> bool:
-    """Whether it is a CONTIGUOUS of something that is in no memory yet."""
+    """Whether it is a CONTIGUOUS of something that is in no memory yet, or a HOST that is not."""
+    if node.op is Ops.HOST:
+        return True
     if node.op is not Ops.CONTIGUOUS:
         return False
     source = node.src[0]
