@@ -144,6 +144,17 @@ def test_a_write_of_a_call_of_a_write_happens_once(by_host: int) -> None:
         assert y.tolist() == [10, 20]
 
 
+def test_a_reader_of_what_a_write_destroys_that_needs_the_call_of_that_write() -> None:
+    x = ints(40, 80)
+    old = x + 0
+    x.assign(x + 2)
+    half, _ = divided(x)
+    both = old + half
+    del old
+    assert half.tolist() == [21, 41]
+    assert both.tolist() == [61, 121] and x.tolist() == [42, 82]
+
+
 def test_part_of_a_tensor_is_written_with_a_call_of_the_whole() -> None:
     x = ints(4, 6, 8)
     x[1:] = divided(x)[0][:2]

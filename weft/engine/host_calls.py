@@ -24,9 +24,9 @@ from typing import Any
 from weft.device import Buffer, Device
 from weft.dtype import DType, to_numpy_dtype
 from weft.engine import record
-from weft.engine.cell import Cell, Known
+from weft.engine.cell import Cell
 from weft.engine.check import active_checks
-from weft.engine.known import remember
+from weft.engine.known import known_to, remember
 from weft.engine.prepared import Step
 from weft.engine.storage import buffer_of, shaped, store_bytes
 from weft.helpers import prod
@@ -105,31 +105,35 @@ def compute_calls(
     realize: Callable[[list[Cell]], None],
     launch: Callable[[Step, list[Buffer], dict[str, int]], None],
 ) -> None:
-    """Compute the HOST nodes that the wanted values need, inputs first, and remember where."""
-    youngest = max(cell.born for cell in wanted)
+    """Compute the HOST nodes that the wanted values need, inputs first, and remember where.
+
+    Nothing among these is a write, so that computing a part of them first changes nothing.
+    """
+    is_known, since = known_to(wanted)
 
     def is_pending(node: UOp) -> bool:
-        return type(node.held) is not Known or node.held.since <= youngest
+        return not is_known(node)
 
     values = UOp.sink(*[cell.value for cell in wanted])
     needed = _needed(values)
     for node in values.toposort(gate=is_pending):
         if node.op is not Ops.HOST or node not in needed:
             continue
+        key = _key(node.src, node.arg)
         # it may have come along with another result of the same call
-        if not is_pending(node) or _key(node.src, node.arg) in table.declined:
+        if not is_pending(node) or key in table.declined:
             continue
         inputs = [_input(source, is_pending) for source in node.src]
         cells = [found for found in inputs if isinstance(found, Cell)]
         for cell in cells:
-            # no younger than those that want it, so that it finds what they find
-            cell.born = youngest
+            # it finds what those find that want it
+            cell.born = since
         if cells:
             realize(cells)
         storages = [found.storage if isinstance(found, Cell) else found for found in inputs]
         memories = [buffer_of(storage) for storage in storages if storage is not None]
         if not _run(node, memories, launch):
-            table.declined.add(_key(node.src, node.arg))
+            table.declined.add(key)
 
 
 def _input(source: UOp, is_pending: Callable[[UOp], bool]) -> UOp | Cell:

@@ -65,8 +65,6 @@ def realize_cells(cells: Iterable[Cell], live: Iterable[Cell] = ()) -> None:
             return
         calls = CallTable()
         sink, order, stages = _graph_of(wanted, live, calls)
-        if not wanted:
-            return
         recorder = record.active()
         if recorder is not None:
             recorder.before_realize(sink)
@@ -74,7 +72,8 @@ def realize_cells(cells: Iterable[Cell], live: Iterable[Cell] = ()) -> None:
         while along := _pending_readers(order, wanted, live):
             wanted += along
             sink, order, stages = _graph_of(wanted, live, calls)
-        if Ops.CONTIGUOUS in {u.op for u in order} and (kept := stored_along(sink, wanted, live)):
+        kinds = {u.op for u in order}
+        if kinds & {Ops.CONTIGUOUS, Ops.HOST} and (kept := stored_along(sink, wanted, live)):
             wanted += kept
             sink, order, stages = _graph_of(wanted, live, calls)
         values = [cell.value for cell in wanted]
@@ -174,17 +173,20 @@ def realize_readers(storage: str, live: Iterable[Cell]) -> None:
 def _graph_of(
     wanted: list[Cell], live: Iterable[Cell], calls: CallTable
 ) -> tuple[UOp, dict[UOp, None], list[Pairs]]:
-    """SINK of the cells' values, as it can be scheduled, and its nodes in order; and the stages in
-    which it came about, each as pairs of nodes before and after it.
+    """SINK of the cells' values, as it can be scheduled; its nodes in order before kernels took the
+    place of calls, as other pending graphs hold them; and the stages in which it came about, each
+    as pairs of nodes before and after it.
 
-    What the host computes is computed now. Its inputs may bring some of the cells along.
+    What the host computes is computed now.
     """
     sink = with_known(wanted)
     order = sink.toposort()
-    has_calls = Ops.HOST in {u.op for u in order}
-    if has_calls and may_run():
+    kinds = {u.op for u in order}
+    has_calls = Ops.HOST in kinds
+    # Pending readers of what a write destroys have to be computed before it, and they may need the
+    # very call: one schedule can put all of that in order, two cannot.
+    if has_calls and Ops.STORE not in kinds and may_run():
         compute_calls(wanted, calls, lambda cells: realize_cells(cells, live), launch)
-        wanted[:] = [cell for cell in wanted if not cell.is_realized]
         sink = with_known(wanted)
         order = sink.toposort()
     stages = [list(zip([cell.value for cell in wanted], sink.src, strict=True))]
@@ -192,7 +194,6 @@ def _graph_of(
         before = sink
         sink, pairs = with_kernels(sink, calls)
         stages.append([*zip(before.src, sink.src, strict=True), *pairs])
-        order = sink.toposort()
     return sink, order, stages
 
 

@@ -197,8 +197,10 @@ class SortMixin(ConvMixin):
     @built_once
     def _sorted(self, axis: int, descending: bool) -> tuple[Self, Self]:
         order = self.argsort(axis, descending)
-        # a result of the host is in memory already
-        order = order if order.uop.base.op is Ops.HOST else order.contiguous()
+        if order.uop.base.op is Ops.HOST:
+            # the order is in memory already; stored, the values of one sort are read by the next
+            return self.gather(axis, order).contiguous(), order
+        order = order.contiguous()
         return self.gather(axis, order), order
 
     def topk(
