@@ -224,3 +224,12 @@ def test_threads_of_the_library_are_as_they_were() -> None:
         assert count() == 1
         raise ZeroDivisionError
     assert count() == before
+
+
+def test_a_long_sort_of_a_long_sort_reads_memory() -> None:
+    array = np.random.default_rng(0).integers(0, 99, 1500).astype(np.int32)
+    found = Tensor(array).realize()
+    for _ in range(30):
+        found = (found * 7 % 101).sort()[0].flip(0)
+        array = np.sort(array * 7 % 101)[::-1]
+    assert found.tolist() == array.tolist()
