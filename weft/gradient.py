@@ -701,6 +701,8 @@ NOT_DIFFERENTIABLE: frozenset[Ops] = frozenset(
         *(Ops.CONST, Ops.VARIABLE, Ops.BIND, Ops.BUFFER, Ops.PARAM, Ops.IOTA),
         # says so itself
         Ops.DETACH,
+        # of what a function of the host gives, a FUNCTION around it knows the gradient
+        Ops.HOST,
         # the result is an int or a bool, or the bits are no number
         *(Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ, Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR),
         *(Ops.IDIV, Ops.MOD, Ops.THREEFRY, Ops.BITCAST),

@@ -386,6 +386,9 @@ TC_OPT = ContextVar("TC_OPT", 0, "1: pad shapes to fit tensor cores; 2: and mixe
 CHECK_OOB = ContextVar("CHECK_OOB", 0, "1: a run-time index outside its axis raises")
 CHECK_NAN = ContextVar("CHECK_NAN", 0, "1: the first kernel that makes a NaN or inf raises")
 VALIDATE = ContextVar("VALIDATE", 0, "1: small kernels also run on PYTHON and must agree; 2: all")
+HOST_CALLS = ContextVar(
+    "HOST_CALLS", 1, "0: sort, qr and svd are always kernels, never functions of NumPy"
+)
 IGNORE_BEAM_CACHE = ContextVar("IGNORE_BEAM_CACHE", 0, "1: search again what was searched before")
 FUSE_OPTIM = ContextVar("FUSE_OPTIM", 1, "0: optimisers update one parameter after another")
 LRU = ContextVar("LRU", 1, "0: free device memory at once instead of keeping it for reuse")

@@ -9,7 +9,7 @@ import pytest
 
 from test.mixin.compare import check
 from test.optional import optional
-from weft import Tensor, TinyJit
+from weft import Tensor, TinyJit, dtypes
 from weft.errors import ArgumentError, DTypeError, ShapeError
 from weft.mixin.decompose import _with_signs
 
@@ -90,6 +90,92 @@ def test_gradient_of_qr() -> None:
     found = (values.qr()[1].abs() ** 3).sum().gradient(values)[0]
     wanted = torch.autograd.grad((torch.linalg.qr(leaf)[1].abs() ** 3).sum(), leaf)[0]
     check(found, wanted.numpy())
+
+
+def weighed(q: Any, r: Any) -> Any:
+    """Of qr's factors something that depends on each of their elements, and on both at once."""
+    first, second = [np.sin(1 + np.arange(f.numel())).reshape(f.shape) for f in (q, r)]
+    parts = (q**3 * Tensor(first)).sum() + (r**3 * Tensor(second)).sum()
+    return parts + q.sum() * r.sum()
+
+
+QR_SHAPES = [(4, 4), (5, 3), (3, 5), (2, 4, 3), (1, 1), (4, 1), (1, 4), (7, 2)]
+
+
+@pytest.mark.parametrize("shape", QR_SHAPES)
+def test_gradient_of_qr_is_that_of_its_reflections(shape: tuple[int, ...]) -> None:
+    values = Tensor(matrix(shape))
+    found = weighed(*values.qr()).gradient(values)[0].numpy()
+    wanted = weighed(*values._qr_factors()).gradient(values)[0].numpy()
+    np.testing.assert_allclose(found, wanted, rtol=1e-11, atol=1e-11 * abs(wanted).max())
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (4, 2), (2, 4), (2, 3, 2)])
+def test_second_gradient_of_qr(shape: tuple[int, ...]) -> None:
+    array, way = matrix(shape), np.cos(np.arange(np.prod(shape))).reshape(shape)
+
+    def slope(point: Any) -> tuple[Tensor, Tensor]:
+        values = Tensor(point)
+        first = weighed(*values.qr()).gradient(values)[0]
+        return values, (first * first).sum()
+
+    values, squares = slope(array)
+    found = (squares.gradient(values)[0].numpy() * way).sum()
+    above, below = [slope(array + step * way)[1].item() for step in (1e-6, -1e-6)]
+    assert found == pytest.approx((above - below) / 2e-6, rel=1e-5)
+
+
+@pytest.mark.parametrize("shape", [*QR_SHAPES, (3, 0), (0, 3), (2, 0, 3), (0, 2, 2)])
+def test_qr_by_kernels_agrees_with_that_of_the_host(shape: tuple[int, ...]) -> None:
+    values = Tensor(matrix(shape))
+    for host, kernels in zip(values.qr(), values._qr_factors(), strict=True):
+        np.testing.assert_allclose(host.numpy(), kernels.numpy(), atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    "array", [np.eye(3), -np.eye(3), np.triu(np.ones((4, 3))), np.zeros((3, 2)), np.diag([1, 0, 2])]
+)
+def test_columns_with_zeros_below_are_left_alone(array: Any) -> None:
+    values = Tensor(array.astype(np.float64))
+    for factors in (values.qr(), values._qr_factors()):
+        q, r = [factor.numpy() for factor in factors]
+        np.testing.assert_array_equal(q, np.eye(len(array)))
+        np.testing.assert_array_equal(r, array)
+    assert np.isfinite(weighed(*values.qr()).gradient(values)[0].numpy()).all()
+
+
+def test_qr_on_another_device() -> None:
+    array = matrix((4, 3), "float32")
+    there = Tensor(array, device="PYTHON")
+    for found, wanted in zip(there.qr(), Tensor(array).qr(), strict=True):
+        assert found.device == "PYTHON"
+        np.testing.assert_allclose(found.numpy(), wanted.numpy(), atol=1e-6)
+
+
+def test_qr_in_a_jit_computes_what_it_is_given() -> None:
+    def step(x: Tensor) -> list[Tensor]:
+        q, r = x.qr()
+        (slope,) = (q**3).sum().gradient(x)
+        q.realize(r, slope)
+        return [q, r, slope]
+
+    jitted = TinyJit(step)
+    for seed in range(4):
+        array = np.random.default_rng(seed).standard_normal((4, 3)).astype(np.float32)
+        found = [part.numpy() for part in jitted(Tensor(array).realize())]
+        np.testing.assert_allclose(found[0] @ found[1], array, rtol=1e-4, atol=1e-5)
+        wanted = step(Tensor(array).realize())[2].numpy()
+        np.testing.assert_allclose(found[2], wanted, rtol=1e-3, atol=1e-4 * abs(wanted).max())
+    assert jitted.captured is not None
+
+
+def test_qr_of_halves_is_computed_in_float32() -> None:
+    array = matrix((5, 3)).astype(np.float16)
+    q, r = Tensor(array).qr()
+    wanted = np.linalg.qr(array.astype(np.float32), mode="complete")
+    for found, factor in zip((q, r), wanted, strict=True):
+        assert found.dtype is dtypes.float16
+        np.testing.assert_array_equal(found.numpy(), factor.astype(np.float16))
 
 
 def total(u: Any, s: Any, v: Any, weight: Any) -> Any:

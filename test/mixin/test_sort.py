@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,15 @@ import pytest
 
 from test.mixin.compare import check
 from test.optional import optional
-from weft import GlobalCounters, Tensor, dtypes
+from weft import Context, GlobalCounters, Tensor, dtypes
 
 torch = optional("torch")
+
+
+@pytest.fixture(autouse=True, params=["by the host", "by kernels"])
+def way(request: Any) -> Iterator[str]:
+    with Context(HOST_CALLS=int(request.param == "by the host")):
+        yield request.param
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1])
@@ -141,3 +148,44 @@ def test_the_extremes_of_int64_are_in_order(count: int, descending: bool) -> Non
     assert top.tolist() == values[order][:5].tolist()
     assert values[at.numpy()].tolist() == top.tolist()
     assert Tensor(values).argmax().item() == values.argmax()
+
+
+def sorted_both_ways(data: Any, descending: bool) -> list[tuple[bytes, bytes]]:
+    """The bytes of values and places, by the host and by kernels."""
+    found = []
+    for by_host in (1, 0):
+        with Context(HOST_CALLS=by_host):
+            values, places = Tensor(data).sort(descending=descending)
+            found.append((values.numpy().tobytes(), places.numpy().tobytes()))
+    return found
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_both_ways_agree_to_the_bit_on_what_compares_oddly(dtype: str, descending: bool) -> None:
+    generator = np.random.default_rng(4)
+    odd = np.array([math.nan, -math.nan, 0.0, -0.0, math.inf, -math.inf, 1e-7, -1.5, 1.5], dtype)
+    host, kernels = sorted_both_ways(generator.choice(odd, (2, 1500)), descending)
+    assert host == kernels
+
+
+SPREADS: dict[str, Callable[[Any], Any]] = {
+    "every bit": lambda generator: generator.integers(-(2**63), 2**63 - 1, (2, 3000)),
+    "a few far ones": lambda generator: np.where(
+        generator.random((2, 3000)) < 0.01, 2**62, generator.integers(0, 9, (2, 3000))
+    ),
+    "some equal in their highest bits": lambda generator: np.where(
+        generator.random((2, 3000)) < 0.9,
+        generator.integers(-(2**63), 2**63 - 1, (2, 3000)),
+        generator.integers(-3, 3, (2, 3000)),
+    ),
+    "all equal": lambda generator: np.full((2, 3000), -(2**63)),
+}
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("spread", SPREADS)
+def test_both_ways_agree_to_the_bit_however_keys_are_spread(spread: str, descending: bool) -> None:
+    data = SPREADS[spread](np.random.default_rng(5))
+    host, kernels = sorted_both_ways(data, descending)
+    assert host == kernels

@@ -11,7 +11,7 @@ anew is computed anew (see `Known`).
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from weft.engine.cell import Cell, Known, now
 from weft.engine.host import storage_viewed
@@ -135,27 +135,34 @@ def _older_than(cell: Cell, value: UOp, places: set[str]) -> UOp:
     return value.substitute({u: u.held.storage for u in order if is_known(u)})
 
 
+def known_to(wanted: Sequence[Cell]) -> tuple[Callable[[UOp], bool], int]:
+    """Which nodes all of these cells find in memory; and the moment after which they were found."""
+    places = {default_device([cell.value]) for cell in wanted}
+    values = UOp.sink(*[cell.value for cell in wanted])
+    order = values.toposort(gate=lambda u: not _is_near(u, places))
+    found = [u.held for u in order if _is_near(u, places)]
+    is_served = not found or _serves_all(order, found, wanted)
+    limit = 0 if is_served else max(cell.born for cell in wanted)
+
+    def is_known(node: UOp) -> bool:
+        return _is_near(node, places) and node.held.since > limit
+
+    return is_known, limit
+
+
 def stored_along(sink: UOp, wanted: Sequence[Cell], live: Iterable[Cell]) -> list[Cell]:
-    """For each CONTIGUOUS that computing `SINK(wanted values)` stores on its way, and that other
-    pending graphs hold: a cell, to be computed along.
+    """For each CONTIGUOUS or HOST that computing `SINK(wanted values)` stores on its way, and that
+    other pending graphs hold: a cell, to be computed along.
 
     Its memory is then kept instead of given to the next kernel. The tensors themselves stay what
     they are: their graphs lead to their gradients.
     """
     if not any([node.op is Ops.CONTIGUOUS for node in sink.toposort()]):
         return []
-    places = {default_device([cell.value]) for cell in wanted}
     values = dict.fromkeys(cell.value for cell in wanted)
-    order = UOp.sink(*values).toposort(gate=lambda u: not _is_near(u, places))
     youngest = max(cell.born for cell in wanted)
-    found = [u.held for u in order if _is_near(u, places)]
-    limit = 0 if not found or _serves_all(order, found, wanted) else youngest
-
-    def is_known(node: UOp) -> bool:
-        return _is_near(node, places) and node.held.since > limit
-
-    if limit:
-        order = UOp.sink(*values).toposort(gate=lambda u: not is_known(u))
+    is_known, _ = known_to(wanted)
+    order = UOp.sink(*values).toposort(gate=lambda u: not is_known(u))
     made = {u for u in order if u not in values and not is_known(u) and _is_stored_newly(u)}
     if not made:
         return []
@@ -173,7 +180,9 @@ def stored_along(sink: UOp, wanted: Sequence[Cell], live: Iterable[Cell]) -> lis
 
 
 def _is_stored_newly(node: UOp) -> bool:
-    """Whether it is a CONTIGUOUS of something that is in no memory yet."""
+    """Whether it is a CONTIGUOUS of something that is in no memory yet, or a HOST that is not."""
+    if node.op is Ops.HOST:
+        return True
     if node.op is not Ops.CONTIGUOUS:
         return False
     source = node.src[0]

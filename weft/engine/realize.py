@@ -25,6 +25,7 @@ from weft.engine import history, record
 from weft.engine.cell import Cell
 from weft.engine.check import Checks, active_checks, with_index_checks
 from weft.engine.host import is_same_storage, is_storage, is_stored_view
+from weft.engine.host_calls import CallTable, Pairs, compute_calls, may_run, with_kernels
 from weft.engine.known import forget, forget_readers, remember, stored_along, with_known
 from weft.engine.linear import compile_linear as compile_linear
 from weft.engine.linear import run_linear as run_linear
@@ -62,19 +63,19 @@ def realize_cells(cells: Iterable[Cell], live: Iterable[Cell] = ()) -> None:
         wanted = [cell for cell in dict.fromkeys(cells) if not cell.is_realized and not cell.pure]
         if not wanted:
             return
-        sink = with_known(wanted)
+        calls = CallTable()
+        sink, order, stages = _graph_of(wanted, live, calls)
         recorder = record.active()
         if recorder is not None:
             recorder.before_realize(sink)
-        order = sink.toposort()
         # readers that come along may bring further writes, which have readers of their own
         while along := _pending_readers(order, wanted, live):
             wanted += along
-            sink = with_known(wanted)
-            order = sink.toposort()
-        if Ops.CONTIGUOUS in {u.op for u in order} and (kept := stored_along(sink, wanted, live)):
+            sink, order, stages = _graph_of(wanted, live, calls)
+        kinds = {u.op for u in order}
+        if kinds & {Ops.CONTIGUOUS, Ops.HOST} and (kept := stored_along(sink, wanted, live)):
             wanted += kept
-            sink = with_known(wanted)
+            sink, order, stages = _graph_of(wanted, live, calls)
         values = [cell.value for cell in wanted]
         device = _working_device(values)
         started = time.perf_counter()
@@ -84,7 +85,7 @@ def realize_cells(cells: Iterable[Cell], live: Iterable[Cell] = ()) -> None:
             prepared, request, hit = prepare_schedule(whole, device)
         if DEBUG >= 1:
             say_scheduled(len(prepared.steps), hit, time.perf_counter() - started)
-        twins = _states_before(values, sink) if prepared.overwritten else {}
+        twins = _states_before(stages) if prepared.overwritten else {}
         load_programs(prepared, checks)
         # an interrupt between a write and the note that it happened would write twice
         with uninterrupted(bool(prepared.overwritten)):
@@ -132,7 +133,7 @@ def schedule_cells(cells: Iterable[Cell]) -> list[Item]:
         if not wanted:
             return []
         values = [cell.value for cell in wanted]
-        sink = with_known(wanted)
+        sink, _ = with_kernels(with_known(wanted), CallTable())
         free, _ = sink.unbind_all()
         return make_schedule(free, -1 << 40, _working_device(values), buffer_limit, row_room).items
 
@@ -167,6 +168,33 @@ def realize_readers(storage: str, live: Iterable[Cell]) -> None:
             ],
             live,
         )
+
+
+def _graph_of(
+    wanted: list[Cell], live: Iterable[Cell], calls: CallTable
+) -> tuple[UOp, dict[UOp, None], list[Pairs]]:
+    """SINK of the cells' values, as it can be scheduled; its nodes in order before kernels took the
+    place of calls, as other pending graphs hold them; and the stages in which it came about, each
+    as pairs of nodes before and after it.
+
+    What the host computes is computed now.
+    """
+    sink = with_known(wanted)
+    order = sink.toposort()
+    kinds = {u.op for u in order}
+    has_calls = Ops.HOST in kinds
+    # Pending readers of what a write destroys have to be computed before it, and they may need the
+    # very call: one schedule can put all of that in order, two cannot.
+    if has_calls and Ops.STORE not in kinds and may_run():
+        compute_calls(wanted, calls, lambda cells: realize_cells(cells, live), launch)
+        sink = with_known(wanted)
+        order = sink.toposort()
+    stages = [list(zip([cell.value for cell in wanted], sink.src, strict=True))]
+    if has_calls:
+        before = sink
+        sink, pairs = with_kernels(sink, calls)
+        stages.append([*zip(before.src, sink.src, strict=True), *pairs])
+    return sink, order, stages
 
 
 # ------------------------------------------------------------ what is known already
@@ -205,13 +233,23 @@ def _gradients_apart(
     return apart
 
 
-def _states_before(values: list[UOp], sink: UOp) -> dict[UOp, list[UOp]]:
-    """For each state in the sink, the states it was before known values were put in.
+def _states_before(stages: list[Pairs]) -> dict[UOp, list[UOp]]:
+    """For each state in a graph, the states it was before known values and kernels were put in,
+    the one that was written down last.
 
     Other pending graphs hold those: what has happened to one has happened to all of them.
     """
     found: dict[UOp, list[UOp]] = {}
-    pending = list(zip(values, sink.src, strict=True))
+    for pairs in stages:
+        for after, states in _changed_states(pairs).items():
+            earlier = [state for middle in states for state in found.get(middle, ())]
+            found[after] = [*states, *earlier]
+    return found
+
+
+def _changed_states(pending: Pairs) -> dict[UOp, list[UOp]]:
+    """For each state below nodes of a graph as it is now, what it was in the graph before."""
+    found: dict[UOp, list[UOp]] = {}
     seen: set[tuple[UOp, UOp]] = set()
     while pending:
         pair = pending.pop()

@@ -9,12 +9,12 @@ reads its number from memory, so that all steps of a size run the same kernels.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Self
 
-from weft.device import Device
 from weft.dtype import computing_dtype, dtypes
-from weft.engine import record
+from weft.engine import host_calls
 from weft.errors import ArgumentError, DTypeError, ShapeError
 from weft.mixin.check import described, real_number, whole_number
 from weft.mixin.movement import is_int
@@ -26,6 +26,8 @@ from weft.uop.opset import Ops
 
 # how many rounds of a tournament are computed at once: fewer calls, but more to schedule
 _ROUNDS = 7
+# rows and columns up to which LAPACK gains nothing from threads
+_SMALL = 256
 
 
 class DecomposeMixin(ResizeMixin):
@@ -71,12 +73,44 @@ class DecomposeMixin(ResizeMixin):
     def qr(self) -> tuple[Self, Self]:
         """Matrices as Q @ R: Q is square and orthogonal, R has zeros below its diagonal.
 
+        LAPACK computes it where the host reads the device's memory, else kernels do.
+
         >>> q, r = Tensor([[3.0, 1.0], [4.0, 2.0]]).qr()
         >>> (q @ r).round().tolist()
         [[3.0, 1.0], [4.0, 2.0]]
         """
         rows, columns = self._check_matrices("qr")
         value = self.cast(computing_dtype(self.dtype))
+        if 0 in self.shape:
+            q, r = value._qr_factors()
+            return q.cast(self._factor_dtype()), r.cast(self._factor_dtype())
+        results = [((*self.shape[:-1], rows), value.dtype), (self.shape, value.dtype)]
+        nodes = (value.uop, *value._by_host("qr", results, _host_qr, _kernel_qr))
+        count, axis = min(rows, columns), self.ndim - 1
+        head, r = [self._from_uop(_marked_qr(number, nodes, type(self))) for number in range(2)]
+        q = head
+        if rows > count:
+            tail = self._from_uop(nodes[1])._slice(axis, count, rows)
+            tail = tail._with_rule("qr", (head,), _completion_gradient, (type(self),))
+            q = head.cat(tail, dim=-1)
+        return q.cast(self._factor_dtype()), r.cast(self._factor_dtype())
+
+    def _by_host(
+        self,
+        name: str,
+        results: Sequence[tuple[tuple[int, ...], Any]],
+        compute: Callable[..., Any],
+        kernels: Callable[..., Any],
+        *static: Any,
+    ) -> list[UOp]:
+        """Factors of matrices by a function of the host or by kernels."""
+        inputs = (self.contiguous().uop,)
+        return host_calls.call(name, inputs, results, compute, kernels, (type(self), *static))
+
+    def _qr_factors(self) -> tuple[Self, Self]:
+        """Q and R by kernels."""
+        rows, columns = self.shape[-2:]
+        value = self
         batch = value.shape[:-2]
         ones = self.eye(rows, dtype=value.dtype).expand((*batch, rows, rows))
         # what turns the matrix into R turns the unit matrix into the transpose of Q
@@ -88,9 +122,7 @@ class DecomposeMixin(ResizeMixin):
         first, second = both.split([columns, rows], dim=-1)
         below = self._iota(rows).unsqueeze(1).gt(self._iota(columns))
         triangle = below.where(first._constant(0), first)
-        return second.transpose(-2, -1).cast(self._factor_dtype()), triangle.cast(
-            self._factor_dtype()
-        )
+        return second.transpose(-2, -1), triangle
 
     @built_once
     def _reflected(self, step: Self) -> Self:
@@ -105,11 +137,13 @@ class DecomposeMixin(ResizeMixin):
         scaled = column / greatest.eq(0).where(greatest._constant(1), greatest)
         squares = scaled.square().sum(-1, keepdim=True)
         own = here.where(scaled, scaled._constant(0)).sum(-1, keepdim=True)
-        is_zero = squares.eq(0)
+        # as LAPACK has it: where zeros are below already, nothing is reflected
+        below = places.gt(step).where(column, column._constant(0))
+        is_zero = below.abs().max(-1, keepdim=True).eq(0)
         length = is_zero.where(squares._constant(1), squares).sqrt()
         length = own.lt(0).where(-length, length)
         mirror = here.where(scaled + length, scaled)
-        # |mirror|^2 / 2; of nothing but zeros nothing is reflected
+        # |mirror|^2 / 2
         half = is_zero.where(squares._constant(1), squares + own * length)
         mirror = is_zero.where(mirror._constant(0), mirror).contiguous()
         factors = (mirror.unsqueeze(-1) * self).sum(-2, keepdim=True)
@@ -120,8 +154,8 @@ class DecomposeMixin(ResizeMixin):
         """Matrices as U @ diag(S) @ V: U and V are orthogonal, S is not negative and descends.
 
         With `full_matrices` U and V are square, else as small as they can be. The greatest element
-        of each row of V is positive. It is iterated, and the iteration runs now: by LAPACK where
-        the host reads the device's memory, else, and in what a TinyJit captures, by kernels.
+        of each row of V is positive. LAPACK computes it where the host reads the device's memory.
+        Elsewhere, and in what a TinyJit captures, kernels do: they iterate, which runs now.
 
         >>> u, s, v = Tensor([[3.0, 0.0], [0.0, -4.0]]).svd()
         >>> s.tolist()
@@ -131,8 +165,12 @@ class DecomposeMixin(ResizeMixin):
         if rows == 0 or columns == 0:
             return self._empty_svd(full_matrices)
         value = self.cast(computing_dtype(self.dtype))
-        raw = value._svd_on_host(full_matrices) or value._svd_factors(full_matrices)
-        raw = _with_signs(*raw)
+        count = min(rows, columns)
+        left, right = (rows, columns) if full_matrices else (count, count)
+        shapes = [(rows, left), (count,), (right, columns)]
+        results = [((*self.shape[:-2], *shape), value.dtype) for shape in shapes]
+        factors = value._by_host("svd", results, _host_svd, _kernel_svd, bool(full_matrices))
+        raw = _with_signs(*[self._from_uop(factor) for factor in factors])
         nodes = (value.uop, *[factor.uop for factor in raw])
         marked = [self._from_uop(_marked(number, nodes, type(self))) for number in range(3)]
         u, s, v = [factor.cast(self._factor_dtype()) for factor in marked]
@@ -149,27 +187,6 @@ class DecomposeMixin(ResizeMixin):
             self.zeros(*batch, 0, dtype=dtype),
             right.expand((*batch, *right.shape)),
         )
-
-    def _svd_on_host(self, full_matrices: bool) -> tuple[Self, Self, Self] | None:
-        """The factors by NumPy's LAPACK; None where kernels must compute them.
-
-        A capture must contain every step from its inputs to its outputs, so nothing may leave it.
-        """
-        if record.active() is not None or isinstance(self.device, tuple):
-            return None
-        device = Device[self.device]
-        if not (device.is_host and device.executes):
-            return None
-        import numpy
-
-        try:
-            values = self.numpy()  # type: ignore[attr-defined]
-            factors = numpy.linalg.svd(values, full_matrices=full_matrices)
-        except numpy.linalg.LinAlgError:
-            # not finite: the kernels say what is nan
-            return None
-        u, s, v = [type(self)(factor, device=self.device) for factor in factors]
-        return u, s, v
 
     def _svd_factors(self, full_matrices: bool) -> tuple[Self, Self, Self]:
         """U, S and V without a gradient."""
@@ -283,6 +300,130 @@ def _with_signs(u: Any, s: Any, v: Any) -> tuple[Any, Any, Any]:
     to_left = signs._pad_constant([(0, 0)] * (axis - 1) + [(0, u.shape[-1] - count)], 1.0)
     to_right = signs._pad_constant([(0, 0)] * (axis - 1) + [(0, v.shape[-2] - count)], 1.0)
     return u * to_left.unsqueeze(-2), s, v * to_right.unsqueeze(-1)
+
+
+# ------------------------------------------------------------ by the host, and by kernels
+def _host_qr(arrays: Sequence[Any], cls: Any) -> Any:
+    import numpy
+
+    with _few_threads(arrays[0]):
+        return numpy.linalg.qr(arrays[0], mode="complete")
+
+
+def _kernel_qr(nodes: Sequence[UOp], cls: Any) -> list[UOp]:
+    return [factor.contiguous().uop for factor in cls._from_uop(nodes[0])._qr_factors()]
+
+
+def _few_threads(array: Any) -> AbstractContextManager[None]:
+    """What a small matrix is best decomposed in."""
+    return host_calls.one_thread() if max(array.shape[-2:]) <= _SMALL else nullcontext()
+
+
+def _host_svd(arrays: Sequence[Any], cls: Any, full_matrices: bool) -> Any:
+    import numpy
+
+    try:
+        with _few_threads(arrays[0]):
+            return numpy.linalg.svd(arrays[0], full_matrices=full_matrices)
+    except numpy.linalg.LinAlgError:
+        # not finite: the kernels say what is nan
+        return None
+
+
+def _kernel_svd(nodes: Sequence[UOp], cls: Any, full_matrices: bool) -> list[UOp]:
+    factors = cls._from_uop(nodes[0])._svd_factors(full_matrices)
+    return [factor.contiguous().uop for factor in factors]
+
+
+# ------------------------------------------------------------ the gradient of qr
+def _marked_qr(number: int, nodes: tuple[UOp, ...], cls: type) -> UOp:
+    """The first columns of Q, as many as R has rows that are not zero, or R, as a function of the
+    matrix. Its rule needs both."""
+    factor = nodes[1 + number]
+    if number == 0:
+        count = min(nodes[0].shape[-2:])
+        factor = factor.shrink((*[None] * (len(factor.shape) - 1), (0, count)))
+    arg = FunctionArg("qr", _qr_gradient, (number, cls))
+    return UOp(Ops.FUNCTION, factor.dtype, (factor, *nodes), arg)
+
+
+def _qr_gradient(gradient: UOp, node: UOp, static: tuple[Any, ...]) -> tuple[UOp | None, ...]:
+    """What the matrix gets from Q or R. Of columns that depend on others nothing is finite.
+
+    With M = R @ gR.T - gQ.T @ Q, and L its lower triangle mirrored to the upper one, the columns
+    that R's square part is of get (gQ + Q @ L) @ R^-T. Columns beyond that square are Q @ R2: they
+    get Q @ gR2, and Q gets A2 @ gR2.T. The factors are marked again, for the gradient of this one.
+    """
+    number, cls = static
+    nodes = node.src[1:]
+    q, r = [cls._from_uop(_marked_qr(i, nodes, cls)) for i in range(2)]
+    value, outer = cls._from_uop(nodes[0]), cls._from_uop(gradient)
+    count, columns, axis = q.shape[-1], r.shape[-1], q.ndim - 1
+    square = r._slice(axis - 1, 0, count)._slice(axis, 0, count)
+    rest = None
+    if number == 0:
+        to_q = outer
+        inner = -(to_q.transpose(-2, -1) @ q)
+    else:
+        outer = outer._slice(axis - 1, 0, count).triu()
+        first = outer._slice(axis, 0, count)
+        inner = square @ first.transpose(-2, -1)
+        to_q = None
+        if columns > count:
+            beyond = outer._slice(axis, count, columns)
+            rest = q @ beyond
+            to_q = value._slice(axis, count, columns) @ beyond.transpose(-2, -1)
+            inner = inner - to_q.transpose(-2, -1) @ q
+    mirrored = inner.tril() + inner.tril(-1).transpose(-2, -1)
+    total = q @ mirrored
+    total = (total if to_q is None else to_q + total) @ _triangle_inverse(square).transpose(-2, -1)
+    if columns > count:
+        rest = rest if rest is not None else value._slice(axis, count, columns)._constant(0)
+        total = total.cat(rest.expand((*total.shape[:-1], columns - count)), dim=-1)
+    return (total.uop, None, None)
+
+
+def _completion_gradient(
+    gradient: UOp, node: UOp, static: tuple[Any, ...]
+) -> tuple[UOp | None, ...]:
+    """What the first columns of Q get from those that complete it.
+
+    Q is a product of reflections, I - V T V.T, and its first columns Q1 decide V and T. So those
+    that complete it are E2 + (E1 - Q1) W.T @ Q21.T where W = (I - Q11)^-1, E1 and E2 are columns of
+    the unit matrix and Q11 above Q21 is Q1.
+    """
+    (cls,) = static
+    q, outer = cls._from_uop(node.src[1]), cls._from_uop(gradient)
+    rows, count = q.shape[-2:]
+    top, bottom = q.split([count, rows - count], dim=-2)
+    apart = q.eye(count, dtype=q.dtype) - top
+    factor, triangle = apart.qr()
+    inverse = _triangle_inverse(triangle) @ factor.transpose(-2, -1)
+    moved = inverse.transpose(-2, -1) @ bottom.transpose(-2, -1)
+    change = q.eye(rows, count, dtype=q.dtype) - q
+    to_change = outer @ moved.transpose(-2, -1)
+    to_moved = change.transpose(-2, -1) @ outer
+    to_bottom = (inverse @ to_moved).transpose(-2, -1)
+    to_inverse = (to_moved @ bottom).transpose(-2, -1)
+    to_top = inverse.transpose(-2, -1) @ to_inverse @ inverse.transpose(-2, -1)
+    return ((to_top.cat(to_bottom, dim=-2) - to_change).uop,)
+
+
+def _triangle_inverse(triangle: Any) -> Any:
+    """The inverses of upper triangles, by blocks that double: of two beside each other, A and C
+    with B between, it is A^-1 and C^-1 with -A^-1 B C^-1. A zero on the diagonal counts as inf.
+    """
+    size = triangle.shape[-1]
+    row, column = triangle._iota(size).unsqueeze(1), triangle._iota(size)
+    is_zero = row.ne(column) | triangle.eq(0)
+    result = is_zero.where(triangle._constant(0), 1 / is_zero.where(1, triangle))
+    step = 1
+    while step < size:
+        is_between = (row // step + 1).eq(column // step) & (row // step % 2).eq(0)
+        between = is_between.where(triangle, triangle._constant(0))
+        result = (result - result @ between @ result).contiguous()
+        step *= 2
+    return result
 
 
 # ------------------------------------------------------------ the gradient of svd

@@ -8,9 +8,11 @@ Invariant: the order is total and stable: equal elements keep their order, nan c
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Self
 
 from weft.dtype import PyConst, dtypes
+from weft.engine import host_calls
 from weft.errors import ArgumentError
 from weft.helpers import ceildiv, prod
 from weft.mixin.check import whole_number
@@ -27,6 +29,8 @@ _KEYS = {2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64}
 # the order is made digit by digit, stably, from the least one on.
 _COUNTED = 1024
 _COUNTED_AT_ONCE = 1 << 24
+# compares of rows that kernels make sooner than a function of the host is called
+_COUNTED_BY_KERNELS = 1 << 16
 # Bits of a digit, and elements of the blocks inside of which equal digits are counted: a table of
 # digits x blocks is then as large as what is sorted.
 _DIGIT = 6
@@ -79,6 +83,16 @@ class SortMixin(ConvMixin):
     @built_once
     def _order(self) -> Self:
         """Places in order along the second of two axes, of keys."""
+        rows, count = self.shape
+        if not (is_int(rows) and is_int(count)) or rows * count * count <= _COUNTED_BY_KERNELS:
+            return self._kernel_order()
+        results = [(self.shape, dtypes.default_int)]
+        (order,) = host_calls.call(
+            "sort", (self.uop,), results, _host_order, _kernel_order, (type(self),)
+        )
+        return self._from_uop(order)
+
+    def _kernel_order(self) -> Self:
         count = self.shape[1]
         if not is_int(count) or count <= _COUNTED:
             return self._counted_order()
@@ -182,7 +196,11 @@ class SortMixin(ConvMixin):
 
     @built_once
     def _sorted(self, axis: int, descending: bool) -> tuple[Self, Self]:
-        order = self.argsort(axis, descending).contiguous()
+        order = self.argsort(axis, descending)
+        if order.uop.base.op is Ops.HOST:
+            # the order is in memory already; stored, the values of one sort are read by the next
+            return self.gather(axis, order).contiguous(), order
+        order = order.contiguous()
         return self.gather(axis, order), order
 
     def topk(
@@ -284,3 +302,63 @@ class SortMixin(ConvMixin):
         places = self._iota(count).expand(keys.shape)
         empty = left._constant(0).expand((rows, k))
         return empty._written((0, 1), (row.expand(keys.shape), target), places).contiguous()
+
+
+# ------------------------------------------------------------ by the host
+def _kernel_order(nodes: Sequence[UOp], cls: Any) -> list[UOp]:
+    """What `_host_order` gives, by kernels."""
+    return [cls._from_uop(nodes[0])._kernel_order().contiguous().uop]
+
+
+def _host_order(arrays: Sequence[Any], cls: Any) -> list[Any]:
+    """Places in order along the second of two axes, of keys: stable, as the kernels' are.
+
+    NumPy sorts words several times faster than it finds a stable order of them. So a key and its
+    place are sorted as one word. Where all of a key does not fit beside a place, its highest bits
+    do, and what is equal in those is put in order afterwards.
+    """
+    import numpy
+
+    keys = arrays[0]
+    if keys.dtype.itemsize <= 2:
+        # a radix sort
+        return [numpy.argsort(keys, 1, kind="stable")]
+    count = keys.shape[1]
+    bits = (count - 1).bit_length()
+    least, greatest = int(keys.min()), int(keys.max())
+    dropped = max(0, (greatest - least).bit_length() + bits - 64)
+    # wrapping, the difference is right as an int without sign
+    words = keys.astype(numpy.uint64)
+    words -= numpy.uint64(least % (1 << 64))
+    words >>= numpy.uint64(dropped)
+    words <<= numpy.uint64(bits)
+    words |= numpy.arange(count, dtype=numpy.uint64)
+    words.sort(1)
+    order = (words & numpy.uint64((1 << bits) - 1)).astype(numpy.int64)
+    if dropped:
+        words >>= numpy.uint64(bits)
+        _order_ties(words, order, keys)
+    return [order]
+
+
+def _order_ties(tops: Any, order: Any, keys: Any) -> None:
+    """Puts in order, in place, what is equal in the highest bits: `tops` in order."""
+    import numpy
+
+    begins = numpy.ones(tops.shape, bool)
+    numpy.not_equal(tops[:, 1:], tops[:, :-1], out=begins[:, 1:])
+    # rows are apart: each begins with a run of its own
+    begins = begins.reshape(-1)
+    is_tied = ~begins
+    is_tied[:-1] |= ~begins[1:]
+    where = numpy.flatnonzero(is_tied)
+    if where.size > is_tied.size // 4:
+        # a few far keys beside many near ones
+        order[:] = numpy.argsort(keys, 1, kind="stable")
+        return
+    run = numpy.cumsum(begins)[where]
+    flat = order.reshape(-1)
+    places = flat[where]
+    tied = keys[where // keys.shape[1], places]
+    # stable, and places ascend inside of a run
+    flat[where] = places[numpy.lexsort((tied, run))]

@@ -157,6 +157,22 @@ class KernelInfo:
 
 
 @dataclass(frozen=True)
+class HostArg:
+    """Result `number` of a function that the host computes, or kernels do in its place.
+
+    `compute(arrays, *static)` takes the inputs as NumPy arrays and gives an array for each of
+    `results`, or None where it cannot. `kernels(nodes, *static)` gives nodes that compute the same.
+    """
+
+    name: str
+    compute: Callable[..., Any] = field(repr=False)
+    kernels: Callable[..., Any] = field(repr=False)
+    results: tuple[tuple[tuple[int, ...], DType], ...]  # shape and dtype of each
+    static: tuple[Any, ...] = ()
+    number: int = 0
+
+
+@dataclass(frozen=True)
 class FunctionArg:
     """Whose gradient is a rule of its own: `rule(gradient, node, static)`, one part per input.
 

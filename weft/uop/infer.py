@@ -51,6 +51,9 @@ def _own_shape(node: Any) -> ShapeTuple | None:
     op = node.op
     if op in (Ops.BUFFER, Ops.PARAM, Ops.LOCAL):
         return (node.arg.size,)
+    if op is Ops.HOST:
+        result: ShapeTuple = node.arg.results[node.arg.number][0]
+        return result
     if op is Ops.IOTA:
         return (node.arg if node.arg is not None else node.src[0],)
     if op in (Ops.RESHAPE, Ops.EXPAND):

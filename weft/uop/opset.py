@@ -45,6 +45,7 @@ class Ops(Enum):
     CONTIGUOUS_BACKWARD = auto()
     DETACH = auto()
     FUNCTION = auto()
+    HOST = auto()
     COPY = auto()
     ALLREDUCE = auto()
     AFTER = auto()
@@ -211,6 +212,13 @@ _ROWS = (
         Shape.SAME,
         Typing.SAME,
         "(value, input...): the value; its gradient goes to the inputs by the rule of FunctionArg",
+    ),
+    OpRow(
+        Ops.HOST,
+        (1, None),
+        Shape.OWN,
+        Typing.GIVEN,
+        "(input...): one result of a function of the host, or of the kernels in its place; HostArg",
     ),
     OpRow(Ops.COPY, 1, Shape.SAME, Typing.SAME, "the value on the device named by arg"),
     OpRow(Ops.ALLREDUCE, 1, Shape.SAME, Typing.SAME, "shards combined with op arg on every device"),

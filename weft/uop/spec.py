@@ -105,6 +105,7 @@ tensor_spec = Spec(
         Ops.CONTIGUOUS_BACKWARD,
         Ops.DETACH,
         Ops.FUNCTION,
+        Ops.HOST,
         Ops.COPY,
         Ops.ALLREDUCE,
         Ops.AFTER,

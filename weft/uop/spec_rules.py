@@ -15,6 +15,7 @@ from weft.errors import WeftError
 from weft.uop.args import (
     BufferArg,
     FunctionArg,
+    HostArg,
     KernelInfo,
     LocalArg,
     ParamArg,
@@ -173,6 +174,7 @@ ARGS: dict[Ops, tuple[str, Callable[[Any], bool]]] = {
     Ops.GATHER: ("ascending axes", _is_axes),
     Ops.REDUCE_AXIS: ("ReduceArg with ascending axes", _is_reduce),
     Ops.FUNCTION: ("FunctionArg", lambda arg: isinstance(arg, FunctionArg)),
+    Ops.HOST: ("HostArg", lambda arg: isinstance(arg, HostArg)),
     Ops.COPY: ("a device or a tuple of devices", _is_device),
     Ops.ALLREDUCE: ("a reduce op", lambda arg: arg in GroupOp.Reduce),
     Ops.RANGE: ("RangeArg", _is_range),
