@@ -174,6 +174,43 @@ def test_an_error_also_where_the_way_leads_through_other_memory() -> None:
         loss.backward()
 
 
+def test_a_write_that_happened_before_another_is_counted_once() -> None:
+    x, y, z = leaf(1.0, 2.0), leaf(3.0, 4.0), leaf(0.5, 0.25)
+    total = (x * x).realize()
+    total += z * 0.25
+    reader = total * y
+    total += y * 0.5
+    # runs the first write only; the second one still holds the state before it
+    reader[:1].numpy()
+    loss = total.sum()
+    loss.item()
+    assert [g.tolist() for g in loss.gradient(x, y, z)] == [[2.0, 4.0], [0.5, 0.5], [0.25, 0.25]]
+
+
+@pytest.mark.parametrize("is_asked", (False, True))
+def test_what_was_behind_overwritten_memory_gets_an_error_too(is_asked: bool) -> None:
+    x, y, total = leaf(0.5, asked=is_asked), leaf(2.0), leaf(1.0)
+    h = x.tanh().realize()
+    total += h * 0.25
+    h += y
+    # total is written from h, and h after it, by one realize
+    loss = total.sum() + h.sum()
+    loss.item()
+    with pytest.raises(ArgumentError, match="overwritten since"):
+        loss.gradient(x)
+    with pytest.raises(ArgumentError, match="overwritten since"):
+        loss.backward()
+
+
+def test_a_leaf_that_its_reader_is_realized_with_gets_an_error() -> None:
+    w, total = Tensor([[3.0, 1.0]]).realize().requires_grad_(), Tensor([[1.0, 1.0]]).realize()
+    total += w * 0.25
+    w *= 2.0
+    (total.sum() + w.sum()).item()
+    with pytest.raises(ArgumentError, match="overwritten since"):
+        total.sum().backward()
+
+
 def test_values_kept_in_between_outlive_what_is_overwritten() -> None:
     x, w = leaf(2.0), leaf(3.0)
     h = x * x

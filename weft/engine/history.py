@@ -229,17 +229,17 @@ def _past(storage: UOp, value: UOp, by_value: dict[UOp, list[Cell]], lost: Lost)
         # its writes happened with those of another cell
         return None
     states: dict[UOp, UOp] = {}
-    order = value.toposort(gate=lambda node: node is value or _enters(node, own, states))
-    stale = [node for node in order if node in lost.ghosts and node is not own]
-    if own is not None:
-        states[own] = lost.ghosts[own]
-    elif storage in order:
+    order = value.toposort(gate=lambda node: node is value or _enters(node, own, states, lost))
+    if own is None and storage in order:
         # nothing had to be computed: it is the memory of what it is computed from
         return None
+    states.update([(node, lost.ghosts[node]) for node in order if node in lost.ghosts])
     expression = value.substitute(states)
     if expression.op not in gradient_rules:
         return None
-    behind = _behind(expression, by_value)
+    read = {state.base for state in states.values()}
+    stale = {ghost: old for old, ghost in lost.ghosts.items() if ghost in read and old is not own}
+    behind = _behind(expression, by_value, stale)
     if not behind.cells and not behind.pasts:
         return None
     for past in behind.pasts:
@@ -272,10 +272,14 @@ _TOO_LONG = (
 )
 
 
-def _enters(node: UOp, own: UOp | None, states: dict[UOp, UOp]) -> bool:
-    """Whether what is below a node is read as it was: not if it is a state that is in memory."""
+def _enters(node: UOp, own: UOp | None, states: dict[UOp, UOp], lost: Lost) -> bool:
+    """Whether what is below a node is read as it was: not if it is a state that is in memory, or
+    was until now: its writes are in the past of that memory."""
     if node.op is not Ops.AFTER:
         return True
+    if node in lost.states:
+        states[node] = lost.states[node]
+        return False
     storage = executed(node)
     if storage is None or storage.base is own:
         return True
@@ -283,13 +287,16 @@ def _enters(node: UOp, own: UOp | None, states: dict[UOp, UOp]) -> bool:
     return False
 
 
-def _behind(expression: UOp, by_value: dict[UOp, list[Cell]]) -> Behind:
+def _behind(expression: UOp, by_value: dict[UOp, list[Cell]], stale: dict[UOp, UOp]) -> Behind:
+    """`stale` says which storages the ghosts in the expression stand for."""
     cells: dict[Cell, None] = {}
     pasts: dict[Past, None] = {}
     levels = nbytes = 0
     for node in _differentiable(expression):
         if node is expression or not dtypes.is_float(node.dtype):
             continue
+        if node in stale:
+            cells.update(dict.fromkeys(Cell.holders_of(stale[node])))
         known = node.held
         for place in (node, known.storage) if type(known) is Known else (node,):
             for other in by_value.get(place, ()):
@@ -307,10 +314,17 @@ def _behind(expression: UOp, by_value: dict[UOp, list[Cell]]) -> Behind:
 
 # ------------------------------------------------------------ what is overwritten
 class Lost:
-    """Storages that were overwritten: a ghost stands for what each of them held."""
+    """Storages that were overwritten: a ghost stands for what each of them held. `states` are the
+    states that were in them, which graphs may still hold: what they are now."""
 
     def __init__(self, storages: Iterable[UOp] = ()) -> None:
         self.ghosts = {storage: _ghost(storage) for storage in storages}
+        self.states: dict[UOp, UOp] = {}
+        for storage, ghost in self.ghosts.items():
+            for reference in held_with(storage).expressions:
+                node = reference()
+                if node is not None and executed(node) is not None:
+                    self.states[node] = shaped(ghost, node.shape)
         self.reason = (
             "memory that it was computed from has been overwritten since (assign, an optimiser's "
             "step). Call backward() before that, or detach() what shall not be differentiated"
