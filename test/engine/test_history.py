@@ -221,6 +221,18 @@ def test_values_kept_in_between_outlive_what_is_overwritten() -> None:
     assert out.sum().gradient(w)[0].tolist() == [4.0]
 
 
+def test_values_kept_in_between_lead_to_the_error_when_their_tensors_have_ended() -> None:
+    w, v = leaf(3.0, asked=True), leaf(2.0, asked=True)
+    h = w * w
+    out = (h * 3.0).realize()
+    h.realize()
+    w.assign(Tensor([100.0])).realize()
+    del h
+    gc.collect()
+    with pytest.raises(ArgumentError, match="overwritten since"):
+        (out * v).sum().gradient(w)
+
+
 def test_a_needed_value_that_was_written_over_is_an_error() -> None:
     s, u = leaf(5.0), leaf(2.0)
     s *= u
@@ -282,6 +294,18 @@ def test_losses_that_are_kept_keep_no_graphs() -> None:
             optimizer.step()
             losses.append(loss)
     assert pasts() == before
+
+
+def test_a_loss_keeps_no_graph_of_weights_that_were_computed_with_it() -> None:
+    before = pasts()
+    w = (Tensor.rand(2) + 1.0).contiguous().requires_grad_()
+    loss = (w * w).sum()
+    loss.item()
+    assert pasts() == before + 1
+    w.assign(w.detach() * 0.5).realize()
+    assert pasts() == before
+    with pytest.raises(ArgumentError, match="no float Tensor that it depends on is left"):
+        loss.backward()
 
 
 def test_chains_that_nobody_asked_about_have_an_end() -> None:

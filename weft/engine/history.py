@@ -82,7 +82,7 @@ class Past:
             if past is not None:
                 past._lose()
 
-        self._callbacks = [weakref.ref(cell, lose) for cell in behind.cells]
+        self._callbacks = [weakref.ref(cell.life, lose) for cell in behind.cells]
         for past in behind.pasts:
             past._dependents.append(mine)
         held_with(storage).past = self
@@ -119,6 +119,15 @@ class Past:
         self.expression = None
         self.reads = None
         self._callbacks, self._before = [], []
+
+    def lean_on(self, pasts: Iterable[Past]) -> None:
+        """It is computed from memory with these pasts now."""
+        mine = weakref.ref(self)
+        for past in pasts:
+            if past not in self._before:
+                self._before = [*self._before, past]
+                self._alive += 1
+                past._dependents.append(mine)
 
     def look_again(self) -> bool:
         """Whether the gradient of something before it is asked for: of what was, it may have
@@ -370,8 +379,12 @@ def overwrite(storages: Iterable[UOp]) -> Lost:
         reads = _reads(changed)
         if reads.isdisjoint(lost.ghosts):
             past.expression, past.reads = changed, reads
+            past.lean_on([before for node in reads if (before := past_of(node)) is not None])
         else:
             past.cut(lost.reason)
+    for storage in lost.ghosts:
+        for cell in Cell.holders_of(storage):
+            cell.end_life()
     return lost
 
 
