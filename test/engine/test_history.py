@@ -241,6 +241,16 @@ def test_a_needed_value_that_was_written_over_is_an_error() -> None:
         s.sum().gradient(u)
 
 
+def test_a_needed_value_between_two_writes_of_one_realize_is_an_error() -> None:
+    x = leaf(0.5, 0.25)
+    total = (x * 2.0).sin().realize()
+    total += total * 0.25
+    total += total.tanh() * 0.25
+    total.realize()
+    with pytest.raises(ArgumentError, match="the value that a Tensor had before it was written"):
+        total.sum().gradient(x)
+
+
 def test_detach_and_no_grad_end_a_history() -> None:
     w = leaf(3.0, asked=True)
     with Tensor.no_grad():

@@ -25,3 +25,10 @@ SEEDS = [46, 55, 126, 1116, 2162, 2240, 3121, 4104, 500570, 500687, 501154]
 def test_programs_whose_gradients_once_differed(seed: int) -> None:
     with Context(NOOPT=1):
         assert check_seed(seed) is None
+
+
+# values between two writes that happen together
+@pytest.mark.parametrize("seed", [700757])
+def test_longer_programs_whose_gradients_once_differed(seed: int) -> None:
+    with Context(NOOPT=1):
+        assert check_seed(seed, length=20) is None

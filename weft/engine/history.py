@@ -464,6 +464,8 @@ class Unfolded:
                 shape = past.expression.shape
                 is_fixed = all([type(size) is int for size in shape])
                 if (node is storage and is_fixed) or node is shaped(storage, shape):
+                    # what was written reads what was there before, also where no gradient passes
+                    self._has_lost |= past.expression.op is Ops.AFTER
                     return (past.expression,)
             elif past is not None and node is storage and past.is_cut:
                 self.cuts.append((storage, past))
