@@ -174,6 +174,43 @@ def test_an_error_also_where_the_way_leads_through_other_memory() -> None:
         loss.backward()
 
 
+def test_a_write_that_happened_before_another_is_counted_once() -> None:
+    x, y, z = leaf(1.0, 2.0), leaf(3.0, 4.0), leaf(0.5, 0.25)
+    total = (x * x).realize()
+    total += z * 0.25
+    reader = total * y
+    total += y * 0.5
+    # runs the first write only; the second one still holds the state before it
+    reader[:1].numpy()
+    loss = total.sum()
+    loss.item()
+    assert [g.tolist() for g in loss.gradient(x, y, z)] == [[2.0, 4.0], [0.5, 0.5], [0.25, 0.25]]
+
+
+@pytest.mark.parametrize("is_asked", (False, True))
+def test_what_was_behind_overwritten_memory_gets_an_error_too(is_asked: bool) -> None:
+    x, y, total = leaf(0.5, asked=is_asked), leaf(2.0), leaf(1.0)
+    h = x.tanh().realize()
+    total += h * 0.25
+    h += y
+    # total is written from h, and h after it, by one realize
+    loss = total.sum() + h.sum()
+    loss.item()
+    with pytest.raises(ArgumentError, match="overwritten since"):
+        loss.gradient(x)
+    with pytest.raises(ArgumentError, match="overwritten since"):
+        loss.backward()
+
+
+def test_a_leaf_that_its_reader_is_realized_with_gets_an_error() -> None:
+    w, total = Tensor([[3.0, 1.0]]).realize().requires_grad_(), Tensor([[1.0, 1.0]]).realize()
+    total += w * 0.25
+    w *= 2.0
+    (total.sum() + w.sum()).item()
+    with pytest.raises(ArgumentError, match="overwritten since"):
+        total.sum().backward()
+
+
 def test_values_kept_in_between_outlive_what_is_overwritten() -> None:
     x, w = leaf(2.0), leaf(3.0)
     h = x * x
@@ -184,12 +221,34 @@ def test_values_kept_in_between_outlive_what_is_overwritten() -> None:
     assert out.sum().gradient(w)[0].tolist() == [4.0]
 
 
+def test_values_kept_in_between_lead_to_the_error_when_their_tensors_have_ended() -> None:
+    w, v = leaf(3.0, asked=True), leaf(2.0, asked=True)
+    h = w * w
+    out = (h * 3.0).realize()
+    h.realize()
+    w.assign(Tensor([100.0])).realize()
+    del h
+    gc.collect()
+    with pytest.raises(ArgumentError, match="overwritten since"):
+        (out * v).sum().gradient(w)
+
+
 def test_a_needed_value_that_was_written_over_is_an_error() -> None:
     s, u = leaf(5.0), leaf(2.0)
     s *= u
     s.realize()
     with pytest.raises(ArgumentError, match="the value that a Tensor had before it was written"):
         s.sum().gradient(u)
+
+
+def test_a_needed_value_between_two_writes_of_one_realize_is_an_error() -> None:
+    x = leaf(0.5, 0.25)
+    total = (x * 2.0).sin().realize()
+    total += total * 0.25
+    total += total.tanh() * 0.25
+    total.realize()
+    with pytest.raises(ArgumentError, match="the value that a Tensor had before it was written"):
+        total.sum().gradient(x)
 
 
 def test_detach_and_no_grad_end_a_history() -> None:
@@ -245,6 +304,18 @@ def test_losses_that_are_kept_keep_no_graphs() -> None:
             optimizer.step()
             losses.append(loss)
     assert pasts() == before
+
+
+def test_a_loss_keeps_no_graph_of_weights_that_were_computed_with_it() -> None:
+    before = pasts()
+    w = (Tensor.rand(2) + 1.0).contiguous().requires_grad_()
+    loss = (w * w).sum()
+    loss.item()
+    assert pasts() == before + 1
+    w.assign(w.detach() * 0.5).realize()
+    assert pasts() == before
+    with pytest.raises(ArgumentError, match="no float Tensor that it depends on is left"):
+        loss.backward()
 
 
 def test_chains_that_nobody_asked_about_have_an_end() -> None:

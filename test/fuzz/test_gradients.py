@@ -16,8 +16,19 @@ def test_gradients_of_random_programs(block: int) -> None:
 
 
 # found by longer runs: writes that happen on the way, a clone that is written to, one memory for
-# values with different gradients
-@pytest.mark.parametrize("seed", [46, 55, 126, 1116, 2162, 2240, 3121, 4104])
+# values with different gradients, a write that is counted twice, memory that is written by the
+# realize that reads it
+SEEDS = [46, 55, 126, 1116, 2162, 2240, 3121, 4104, 500570, 500687, 501154]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_programs_whose_gradients_once_differed(seed: int) -> None:
     with Context(NOOPT=1):
         assert check_seed(seed) is None
+
+
+# values between two writes that happen together
+@pytest.mark.parametrize("seed", [700757])
+def test_longer_programs_whose_gradients_once_differed(seed: int) -> None:
+    with Context(NOOPT=1):
+        assert check_seed(seed, length=20) is None

@@ -44,6 +44,13 @@ class Known:
     since: float = math.inf
 
 
+class Life:
+    """How long the value of a cell may be found in graphs: until it is overwritten, or the cell
+    ends."""
+
+    __slots__ = ("__weakref__",)
+
+
 class Cell:
     """One storage: `value` is what it holds now, `version` counts how often it was overwritten.
 
@@ -55,6 +62,7 @@ class Cell:
 
     __slots__ = (
         "__weakref__",
+        "_life",
         "_seen_by",
         "_value",
         "born",
@@ -68,6 +76,7 @@ class Cell:
     def __init__(self, value: UOp, pure: bool = False) -> None:
         self.version = 0
         self._seen_by: list[weakref.ref[Any]] = []
+        self._life: Life | None = None
         self.born = now()  # when the value was written down
         self.pure = pure
         self.inline = self.is_asked = False
@@ -83,6 +92,7 @@ class Cell:
         cell.born = next(_clock)
         cell.pure = cell.inline = cell.is_asked = False
         cell._seen_by = []
+        cell._life = None
         cell._value = value
         storage.held.cells = [weakref.ref(cell)]
         Cell.live.add(cell)
@@ -110,6 +120,17 @@ class Cell:
                 return
         alive = [reference for reference in held.cells if reference() is not None]
         held.cells = [*alive, weakref.ref(self)]
+
+    @property
+    def life(self) -> Life:
+        """What ends with the value that graphs hold."""
+        if self._life is None:
+            self._life = Life()
+        return self._life
+
+    def end_life(self) -> None:
+        """Nothing leads to the value any more that graphs hold."""
+        self._life = None
 
     def seen_by(self, tensor: Any) -> None:
         """Remembers a tensor that keeps a view of the value in `_uop`."""
@@ -150,6 +171,9 @@ class Cell:
 
     def overwrite(self, value: UOp) -> None:
         """A new value in the same storage, seen by every view."""
+        if self._life is not None and self.storage is None:
+            # what is in memory is there until a write happens
+            self.end_life()
         self.pure = self.inline = False
         self.value = value
         _write_down(value)

@@ -82,7 +82,7 @@ class Past:
             if past is not None:
                 past._lose()
 
-        self._callbacks = [weakref.ref(cell, lose) for cell in behind.cells]
+        self._callbacks = [weakref.ref(cell.life, lose) for cell in behind.cells]
         for past in behind.pasts:
             past._dependents.append(mine)
         held_with(storage).past = self
@@ -119,6 +119,15 @@ class Past:
         self.expression = None
         self.reads = None
         self._callbacks, self._before = [], []
+
+    def lean_on(self, pasts: Iterable[Past]) -> None:
+        """It is computed from memory with these pasts now."""
+        mine = weakref.ref(self)
+        for past in pasts:
+            if past not in self._before:
+                self._before = [*self._before, past]
+                self._alive += 1
+                past._dependents.append(mine)
 
     def look_again(self) -> bool:
         """Whether the gradient of something before it is asked for: of what was, it may have
@@ -229,17 +238,17 @@ def _past(storage: UOp, value: UOp, by_value: dict[UOp, list[Cell]], lost: Lost)
         # its writes happened with those of another cell
         return None
     states: dict[UOp, UOp] = {}
-    order = value.toposort(gate=lambda node: node is value or _enters(node, own, states))
-    stale = [node for node in order if node in lost.ghosts and node is not own]
-    if own is not None:
-        states[own] = lost.ghosts[own]
-    elif storage in order:
+    order = value.toposort(gate=lambda node: node is value or _enters(node, own, states, lost))
+    if own is None and storage in order:
         # nothing had to be computed: it is the memory of what it is computed from
         return None
+    states.update([(node, lost.ghosts[node]) for node in order if node in lost.ghosts])
     expression = value.substitute(states)
     if expression.op not in gradient_rules:
         return None
-    behind = _behind(expression, by_value)
+    read = {state.base for state in states.values()}
+    stale = {ghost: old for old, ghost in lost.ghosts.items() if ghost in read and old is not own}
+    behind = _behind(expression, by_value, stale)
     if not behind.cells and not behind.pasts:
         return None
     for past in behind.pasts:
@@ -272,10 +281,14 @@ _TOO_LONG = (
 )
 
 
-def _enters(node: UOp, own: UOp | None, states: dict[UOp, UOp]) -> bool:
-    """Whether what is below a node is read as it was: not if it is a state that is in memory."""
+def _enters(node: UOp, own: UOp | None, states: dict[UOp, UOp], lost: Lost) -> bool:
+    """Whether what is below a node is read as it was: not if it is a state that is in memory, or
+    was until now: its writes are in the past of that memory."""
     if node.op is not Ops.AFTER:
         return True
+    if node in lost.states:
+        states[node] = lost.states[node]
+        return False
     storage = executed(node)
     if storage is None or storage.base is own:
         return True
@@ -283,13 +296,16 @@ def _enters(node: UOp, own: UOp | None, states: dict[UOp, UOp]) -> bool:
     return False
 
 
-def _behind(expression: UOp, by_value: dict[UOp, list[Cell]]) -> Behind:
+def _behind(expression: UOp, by_value: dict[UOp, list[Cell]], stale: dict[UOp, UOp]) -> Behind:
+    """`stale` says which storages the ghosts in the expression stand for."""
     cells: dict[Cell, None] = {}
     pasts: dict[Past, None] = {}
     levels = nbytes = 0
     for node in _differentiable(expression):
         if node is expression or not dtypes.is_float(node.dtype):
             continue
+        if node in stale:
+            cells.update(dict.fromkeys(Cell.holders_of(stale[node])))
         known = node.held
         for place in (node, known.storage) if type(known) is Known else (node,):
             for other in by_value.get(place, ()):
@@ -307,10 +323,17 @@ def _behind(expression: UOp, by_value: dict[UOp, list[Cell]]) -> Behind:
 
 # ------------------------------------------------------------ what is overwritten
 class Lost:
-    """Storages that were overwritten: a ghost stands for what each of them held."""
+    """Storages that were overwritten: a ghost stands for what each of them held. `states` are the
+    states that were in them, which graphs may still hold: what they are now."""
 
     def __init__(self, storages: Iterable[UOp] = ()) -> None:
         self.ghosts = {storage: _ghost(storage) for storage in storages}
+        self.states: dict[UOp, UOp] = {}
+        for storage, ghost in self.ghosts.items():
+            for reference in held_with(storage).expressions:
+                node = reference()
+                if node is not None and executed(node) is not None:
+                    self.states[node] = shaped(ghost, node.shape)
         self.reason = (
             "memory that it was computed from has been overwritten since (assign, an optimiser's "
             "step). Call backward() before that, or detach() what shall not be differentiated"
@@ -356,8 +379,12 @@ def overwrite(storages: Iterable[UOp]) -> Lost:
         reads = _reads(changed)
         if reads.isdisjoint(lost.ghosts):
             past.expression, past.reads = changed, reads
+            past.lean_on([before for node in reads if (before := past_of(node)) is not None])
         else:
             past.cut(lost.reason)
+    for storage in lost.ghosts:
+        for cell in Cell.holders_of(storage):
+            cell.end_life()
     return lost
 
 
@@ -437,6 +464,8 @@ class Unfolded:
                 shape = past.expression.shape
                 is_fixed = all([type(size) is int for size in shape])
                 if (node is storage and is_fixed) or node is shaped(storage, shape):
+                    # what was written reads what was there before, also where no gradient passes
+                    self._has_lost |= past.expression.op is Ops.AFTER
                     return (past.expression,)
             elif past is not None and node is storage and past.is_cut:
                 self.cuts.append((storage, past))
