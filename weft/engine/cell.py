@@ -72,6 +72,8 @@ class Cell:
         "version",
     )
     live: ClassVar[LiveSet[Cell]] = LiveSet()
+    # those without a storage: the others are found by theirs (`holders_of`)
+    lazy: ClassVar[LiveSet[Cell]] = LiveSet()
 
     def __init__(self, value: UOp, pure: bool = False) -> None:
         self.version = 0
@@ -113,7 +115,9 @@ class Cell:
             self._take_back()
         storage = self.storage
         if storage is None:
+            Cell.lazy.add(self)
             return
+        Cell.lazy.remove(self)
         held = held_with(storage)
         for reference in held.cells:
             if reference() is self:

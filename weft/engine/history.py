@@ -218,20 +218,21 @@ def note(stored: Iterable[tuple[UOp, UOp]], lost: Lost) -> None:
                 noted[storage] = value
     if not noted:
         return
-    by_value: dict[UOp, list[Cell]] = {}
-    for cell in Cell.live:
+    # of all cells only those that are not in memory: a realize must not cost what a program holds
+    lazy: dict[UOp, list[Cell]] = {}
+    for cell in Cell.lazy:
         if not cell.pure:
-            by_value.setdefault(_in_memory(cell._value), []).append(cell)
+            lazy.setdefault(cell._value, []).append(cell)
     recorder = record.active()
     for storage, value in noted.items():
         if past_of(storage) is not None:
             continue
-        past = _past(storage, value, by_value, lost)
+        past = _past(storage, value, lazy, lost)
         if past is not None and recorder is not None:
             recorder.pasts.append(past)
 
 
-def _past(storage: UOp, value: UOp, by_value: dict[UOp, list[Cell]], lost: Lost) -> Past | None:
+def _past(storage: UOp, value: UOp, lazy: dict[UOp, list[Cell]], lost: Lost) -> Past | None:
     """The past of a storage, if somebody may differentiate it."""
     own = storage if value.op is Ops.AFTER else None
     if own is not None and own not in lost.ghosts:
@@ -248,7 +249,7 @@ def _past(storage: UOp, value: UOp, by_value: dict[UOp, list[Cell]], lost: Lost)
         return None
     read = {state.base for state in states.values()}
     stale = {ghost: old for old, ghost in lost.ghosts.items() if ghost in read and old is not own}
-    behind = _behind(expression, by_value, stale)
+    behind = _behind(expression, lazy, stale)
     if not behind.cells and not behind.pasts:
         return None
     for past in behind.pasts:
@@ -296,7 +297,18 @@ def _enters(node: UOp, own: UOp | None, states: dict[UOp, UOp], lost: Lost) -> b
     return False
 
 
-def _behind(expression: UOp, by_value: dict[UOp, list[Cell]], stale: dict[UOp, UOp]) -> Behind:
+def _cells_of(place: UOp, lazy: dict[UOp, list[Cell]]) -> list[Cell]:
+    """The live cells whose value is this node, or is in this memory."""
+    base = place
+    while base.op in (Ops.RESHAPE, Ops.SHRINK):
+        base = base.src[0]
+    if base.op is not Ops.BUFFER:
+        return lazy.get(place, [])
+    holders = Cell.holders_of(base)
+    return [cell for cell in holders if not cell.pure and _in_memory(cell._value) is place]
+
+
+def _behind(expression: UOp, lazy: dict[UOp, list[Cell]], stale: dict[UOp, UOp]) -> Behind:
     """`stale` says which storages the ghosts in the expression stand for."""
     cells: dict[Cell, None] = {}
     pasts: dict[Past, None] = {}
@@ -308,7 +320,7 @@ def _behind(expression: UOp, by_value: dict[UOp, list[Cell]], stale: dict[UOp, U
             cells.update(dict.fromkeys(Cell.holders_of(stale[node])))
         known = node.held
         for place in (node, known.storage) if type(known) is Known else (node,):
-            for other in by_value.get(place, ()):
+            for other in _cells_of(place, lazy):
                 if not is_storage(node.device):
                     cells[other] = None
         if node.op is Ops.BUFFER and (past := past_of(node)) is not None:
