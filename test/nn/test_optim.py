@@ -552,6 +552,26 @@ def test_weight_decay_is_not_below_0() -> None:
             kind([Tensor([1.0])], weight_decay=-0.1)
 
 
+@pytest.mark.parametrize("is_read", (False, True))
+def test_a_loss_from_before_the_optimiser_finds_its_parameters(is_read: bool) -> None:
+    scale, weight = Tensor.ones(3), Tensor([1.0, 2.0, 3.0])
+    loss = (scale * scale * weight).sum()
+    if is_read:
+        loss.item()
+    optimizer = optim.SGD([scale, weight], lr=0.5)
+    loss.backward()
+    assert scale.grad is not None and scale.grad.tolist() == [2.0, 4.0, 6.0]
+    optimizer.step()
+    assert [scale.tolist(), weight.tolist()] == [[0.0, -1.0, -2.0], [0.5, 1.5, 2.5]]
+    alone = Tensor.ones(2)
+    loss = (alone * alone).sum()
+    if is_read:
+        loss.item()
+    optim.SGD([alone])
+    loss.backward()
+    assert alone.grad is not None and alone.grad.tolist() == [2.0, 2.0]
+
+
 @pytest.mark.parametrize("kind", [optim.SGD, optim.Adam, optim.AdamW, optim.LAMB, optim.Muon])
 def test_an_optimiser_runs_no_kernel_when_it_is_made(kind: Any) -> None:
     layers: list[Any] = [nn.Linear(4, 3, bias=False), nn.LayerNorm(3)]

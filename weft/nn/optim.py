@@ -16,7 +16,9 @@ from typing import Any, TypedDict, Unpack
 from weft.device import Device
 from weft.dtype import DType, computing_dtype, dtypes, least_upper_dtype, strong_dtype
 from weft.engine import host
-from weft.engine.storage import store_bytes
+from weft.engine.gradients import is_own_constant
+from weft.engine.known import remember
+from weft.engine.storage import shaped, store_bytes
 from weft.errors import ArgumentError, ShapeError
 from weft.helpers import dedup, prod
 from weft.knobs import FUSE_OPTIM
@@ -244,7 +246,13 @@ def _store_constant(tensor: Tensor) -> None:
     dtype = strong_dtype(tensor.dtype)
     contents = host.pack([number], dtype) * prod(tensor.shape)
     stored = store_bytes(contents, dtype, None)
-    tensor._cell.overwrite(stored.reshape(tensor.shape))
+    cell, view = tensor._cell, shaped(stored, tensor.shape)
+    if cell.pure or not is_own_constant(cell.value):
+        cell.overwrite(view)
+        return
+    # the same value, so that a loss which was computed from it finds it
+    remember(cell.value, view, stored)
+    cell.value = view
 
 
 def _assigned(storage: Tensor, value: Tensor, skip: Tensor | None) -> Tensor:
