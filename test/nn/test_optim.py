@@ -596,3 +596,18 @@ def test_buffers_of_a_batch_norm_come_with_the_count_first() -> None:
         "running_mean",
         "running_var",
     ]
+
+
+def test_a_step_that_is_only_scheduled_runs_no_kernel() -> None:
+    """Nor what is pending beside it: running statistics would compute the forward pass twice."""
+    layers: list[Any] = [nn.Linear(4, 3), nn.BatchNorm(3)]
+    optimizer = optim.SGD(nn.state.get_parameters(layers))
+    for _ in range(2):
+        with Tensor.train():
+            optimizer.zero_grad()
+            layers[1](layers[0](Tensor.ones(2, 4))).square().sum().backward()
+            Tensor.realize(*optimizer.params)
+            GlobalCounters.reset()
+            pending = optimizer.schedule_step()
+            assert GlobalCounters.kernel_count == 0
+            Tensor.realize(*pending)

@@ -161,8 +161,11 @@ class Optimizer:
 
     def _parts(self, skip: Tensor | None) -> list[list[Tensor]]:
         """What one step realizes: the gradients, each parameter with its state, what is shared."""
-        # in memory before the first step, so that all steps are the same program
-        Tensor.realize(*self.params, *self.buffers)
+        # in memory before the first step, so that all steps are the same program; what is pending
+        # on the way, such as running statistics, is left to the step, which computes it all at once
+        pending = [param for param in self.params if param._cell.storage is None]
+        if pending:
+            Tensor.realize(*pending)
         present = [i for i, param in enumerate(self.params) if param.grad is not None]
         if not present:
             raise ArgumentError(
