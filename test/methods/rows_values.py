@@ -360,7 +360,9 @@ def _tinygrad_names(device: str) -> None:
 
 def _custom_kernel(device: str) -> None:
     def scale(target: UOp, values: UOp) -> UOp:
-        i = UOp.range(values.arg.size, 0)
+        # they come in the shapes of the tensors; as flat memory they are one axis
+        target, values = target.flatten(), values.flatten()
+        i = UOp.range(values.shape[0], 0)
         return target.index(i).store(values.index(i).load() * 2, i).sink()
 
     def gradient(seed: UOp, kernel: UOp) -> tuple[None, UOp]:
