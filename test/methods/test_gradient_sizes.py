@@ -16,8 +16,9 @@ from weft import Tensor
 
 # the largest memory of a gradient, in largest memories of the method
 MOST = 2
-# Scans see all elements of a block (of 16, or of few in all) from each of its places, and so do
-# their gradients, which store what they see: a constant factor, whatever the size.
+# Scans see all elements of a block from each of its places, and so do their gradients, which store
+# what they see: 16 an element of a long axis, and as many as a short one has (1 MB at most,
+# stats._SCAN_AT_ONCE). That is more than the method stores; 35 is the length in the table.
 SCANS = {"cumprod": 35, "cummax": 35, "cummin": 35, "logcumsumexp": 35}
 
 
