@@ -27,7 +27,7 @@ from weft.codegen.opt import actions as opt_actions
 from weft.dtype import DType, dtypes
 from weft.engine import memory
 from weft.errors import SpecError
-from weft.renderer import llvmir
+from weft.renderer import llvm_base
 from weft.renderer.base import Target
 from weft.renderer.python import PythonRenderer
 from weft.schedule import index
@@ -339,8 +339,8 @@ def test_a_dropped_barrier(monkeypatch: Patch) -> None:
 
 def test_a_renderer_that_prints_another_op(monkeypatch: Patch) -> None:
     # of floats: a wrong index would take this process with it
-    right = llvmir._INSTRUCTIONS[Ops.ADD]
-    monkeypatch.setitem(llvmir._INSTRUCTIONS, Ops.ADD, ("fsub", *right[1:]))
+    right = llvm_base.INSTRUCTIONS[Ops.ADD]
+    monkeypatch.setitem(llvm_base.INSTRUCTIONS, Ops.ADD, ("fsub", *right[1:]))
     _, culprit = caught_by_fuzzer()
     assert culprit.startswith("the renderer or compiler of CPU in kernel")
 

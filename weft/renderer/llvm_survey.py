@@ -1,7 +1,7 @@
-"""What the LLVM renderer wants to know of a whole program before it writes the first line.
+"""What the LLVM renderers want to know of a whole program before it writes the first line.
 
 In: a linear program. Out: the registers that loops change, and how addresses are best written.
-Sits beside `llvmir`, its only user.
+Sits below `llvm_base` and `llvmir`, its users.
 Invariant: how an address is written decides how long LLVM looks at it, never what it is.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from weft.dtype import dtypes
+from weft.dtype import DType
 from weft.errors import CompileError
 from weft.renderer.base import Target
 from weft.uop.node import UOp
@@ -87,14 +87,14 @@ def registers_changed(uops: Sequence[UOp]) -> dict[UOp, list[UOp]]:
     return {uop: list(registers) for uop, registers in found.items()}
 
 
-def offsets(uops: Sequence[UOp]) -> set[UOp]:
+def offsets(uops: Sequence[UOp], index_dtype: DType) -> set[UOp]:
     """Sums with a constant that only addresses use, and which are written as part of those."""
     found: set[UOp] = set()
     others: set[UOp] = set()
     for uop in uops:
         if uop.op is Ops.INDEX:
             idx = uop.src[1]
-            if idx.op is Ops.ADD and idx.src[1].op is Ops.CONST and idx.dtype is dtypes.int64:
+            if idx.op is Ops.ADD and idx.src[1].op is Ops.CONST and idx.dtype is index_dtype:
                 found.add(idx)
             others.update(uop.src[2:])
         elif uop.dtype.kind != "float" or uop.op in (Ops.CAST, Ops.BITCAST):
