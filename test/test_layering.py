@@ -103,19 +103,21 @@ mixin.storage
 mixin.compat
 tensor
 function
-engine.jit_tensors
-engine.jit_objects
-engine.jit_names
-engine.jit_numbers
-engine.jit_arguments
-engine.jit_values
-engine.jit_templates
-engine.jit_notes
-engine.jit_run
-engine.jit_check
-engine.jit_launches
-engine.jit_graph
-engine.jit_again
+engine.jit.tensors
+engine.jit.objects
+engine.jit.names
+engine.jit.parameters
+engine.jit.arguments
+engine.jit.values
+engine.jit.templates
+engine.jit.trace
+engine.jit.capture
+engine.jit.check
+engine.jit.launches
+engine.jit.graph
+engine.jit.fast_path
+engine.jit.pickling
+engine.jit.tinyjit
 engine.jit
 nn.*
 apps.*
@@ -137,7 +139,7 @@ DOORS = {("commands", "viz"), ("__main__", "commands")}
 HIDDEN_IMPORTS = {"device", "uop.symbolic", "uop.node"}
 
 # Whose __init__ re-exports the public names. All others hold a docstring.
-PUBLIC_PACKAGES = {"", "nn", "uop", "codegen.opt"}
+PUBLIC_PACKAGES = {"", "nn", "uop", "codegen.opt", "engine.jit"}
 
 DEVICE_NAMES = {"CPU", "CUDA", "METAL", "AMD", "CL", "WEBGPU", "PYTHON", "NULL", "DISK"}
 MAY_NAME_DEVICES = {"runtime", "renderer"}

@@ -6,7 +6,7 @@ import functools
 import math
 from typing import Any
 
-from weft.engine.jit_names import MISSING, Chain, find_names
+from weft.engine.jit.names import MISSING, Chain, find_names
 
 rate = 1.0
 counter = 0

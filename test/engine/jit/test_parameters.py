@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from test.engine.jitting import CALLS, Decorator, Net, Plain, same, vector
+from test.engine.jit.jitting import CALLS, Decorator, Net, Plain, same, vector
 from weft import Tensor, TinyJit, dtypes
 from weft.knobs import TRAINING
 

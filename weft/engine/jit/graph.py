@@ -16,14 +16,14 @@ from weft.device import Buffer
 from weft.engine import history
 from weft.engine import realize as engine
 from weft.engine.cell import Cell, now
-from weft.engine.jit_arguments import Arguments
-from weft.engine.jit_launches import Fresh, Launches, no_value
-from weft.engine.jit_names import Chain
-from weft.engine.jit_notes import Role, Run, labels_in
-from weft.engine.jit_numbers import evaluate
-from weft.engine.jit_objects import child_of, remove_child, set_child
-from weft.engine.jit_templates import Instances, Label, Source, Template
-from weft.engine.jit_tensors import bind_again, describe
+from weft.engine.jit.arguments import Arguments
+from weft.engine.jit.launches import Fresh, Launches, no_value
+from weft.engine.jit.names import Chain
+from weft.engine.jit.objects import child_of, remove_child, set_child
+from weft.engine.jit.parameters import evaluate
+from weft.engine.jit.templates import Instances, Label, Source, Template
+from weft.engine.jit.tensors import bind_again, describe
+from weft.engine.jit.trace import Role, Run, labels_in
 from weft.engine.known import forget, forget_readers
 from weft.engine.linear import Call, Linear, Program
 from weft.engine.storage import buffer_of

@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from weft.engine.jit_templates import Label, Source, Template
+from weft.engine.jit.templates import Label, Source, Template
 from weft.engine.prepared import Prepared
 from weft.engine.schedule import describe as describe_graph
 from weft.tensor import Tensor

@@ -20,8 +20,8 @@ from weft.contracts import Graph
 from weft.device import Buffer, Device
 from weft.dtype import dtypes
 from weft.engine import realize as engine
-from weft.engine.jit_notes import Role, Run
-from weft.engine.jit_templates import Label, Source
+from weft.engine.jit.templates import Label, Source
+from weft.engine.jit.trace import Role, Run
 from weft.engine.memory import ALIGNMENT, plan_memory
 from weft.engine.prepared import Memory, Step
 from weft.engine.spare import Spares

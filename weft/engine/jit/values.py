@@ -2,7 +2,7 @@
 
 In: the chains that a function depends on. Out: `Values`: their structure, and the numbers among
 them, as `Arguments` has it of the arguments.
-Sits above `jit_arguments`, below the JIT, which asks for them at every call.
+Sits above `arguments`, below the JIT, which asks for them at every call.
 Invariant: no tensor and no container of tensors is kept from one call to the next.
 
 Most calls find what the one before found. That is asked by identity, which is cheap; only then are
@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from weft.engine.jit_arguments import Contents
-from weft.engine.jit_names import MISSING, Chain
-from weft.engine.jit_objects import PLAIN
+from weft.engine.jit.arguments import Contents
+from weft.engine.jit.names import MISSING, Chain
+from weft.engine.jit.objects import PLAIN
 from weft.knobs import ContextVar
 from weft.tensor import Tensor
 

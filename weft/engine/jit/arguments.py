@@ -2,7 +2,7 @@
 
 In: what a jitted function is called with. Out: `Arguments`; two calls with equal `structure` and
 `numbers` are served by one captured graph.
-Sits above `jit_tensors` and `jit_objects`, below what runs.
+Sits above `tensors` and `objects`, below what runs.
 Invariant: everything a function can learn from its arguments without reading a tensor's values is
 in `structure`, `numbers` or `variables`.
 """
@@ -20,8 +20,8 @@ from weft.device import Device
 from weft.engine import host
 from weft.engine import realize as engine
 from weft.engine.cell import Cell
-from weft.engine.jit_objects import PLAIN, children_of
-from weft.engine.jit_tensors import Description, Window, describe, free_of, window_of
+from weft.engine.jit.objects import PLAIN, children_of
+from weft.engine.jit.tensors import Description, Window, describe, free_of, window_of
 from weft.errors import JitError
 from weft.tensor import Tensor
 from weft.uop.node import UOp

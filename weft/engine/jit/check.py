@@ -17,16 +17,16 @@ from weft.dtype import DType, dtypes, strong_dtype
 from weft.engine import history
 from weft.engine import realize as engine
 from weft.engine.cell import Cell
-from weft.engine.jit_arguments import Arguments
-from weft.engine.jit_names import Chain
-from weft.engine.jit_objects import (
+from weft.engine.jit.arguments import Arguments
+from weft.engine.jit.capture import state_roots
+from weft.engine.jit.names import Chain
+from weft.engine.jit.objects import (
     Walk,
     children_of,
     is_fixed,
     remove_child,
     set_child,
 )
-from weft.engine.jit_run import state_roots
 from weft.engine.known import forget, forget_readers
 from weft.engine.storage import buffer_of
 from weft.mixin.rand import RandMixin

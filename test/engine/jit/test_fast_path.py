@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from weft import Context, Device, Tensor, TinyJit, dtypes
-from weft.engine import jit_again, jit_graph, jit_launches
-from weft.engine.jit_again import Again
+from weft.engine.jit import fast_path, graph, launches
+from weft.engine.jit.fast_path import Again
 from weft.knobs import TRAINING
 
 
@@ -24,14 +24,14 @@ def glances(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         seen.append(found is not None)
         return found
 
-    monkeypatch.setattr(jit_again.Again, "memory", watched)
+    monkeypatch.setattr(fast_path.Again, "memory", watched)
     return seen
 
 
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every graph passes for one that touches more memory than the caches hold."""
-    monkeypatch.setattr(jit_launches, "LARGE_BYTES", 0)
+    monkeypatch.setattr(launches, "LARGE_BYTES", 0)
 
 
 def numbers(start: int, count: int = 6) -> Tensor:
@@ -222,7 +222,7 @@ def test_an_interruption_while_kernels_run(monkeypatch: pytest.MonkeyPatch) -> N
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(jit_graph, "_instance", interrupted)
+        patch.setattr(graph, "_instance", interrupted)
         for _ in range(3):
             with pytest.raises(KeyboardInterrupt):
                 function(x)

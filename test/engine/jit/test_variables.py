@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from test.engine.jitting import CALLS, Decorator, same, vector
+from test.engine.jit.jitting import CALLS, Decorator, same, vector
 from weft import Tensor, TinyJit, UOp, Variable
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from test.engine.jitting import CALLS, Decorator, Plain, same, vector
+from test.engine.jit.jitting import CALLS, Decorator, Plain, same, vector
 from weft import Tensor, TinyJit, dtypes, jit
 
 

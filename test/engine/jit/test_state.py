@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from test.engine.jitting import CALLS, Decorator, Plain, same, vector
+from test.engine.jit.jitting import CALLS, Decorator, Plain, same, vector
 from weft import Tensor, TinyJit, Variable
 
 

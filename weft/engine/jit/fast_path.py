@@ -1,7 +1,7 @@
 """Again: a call like the last one, recognised at a glance.
 
 In: the arguments of a call. Out: the memory they are, if the call is one of the kind that was
-replayed last. Sits under `jit`, beside `jit_arguments`, which takes any call apart.
+replayed last. Sits under `jit`, beside `arguments`, which takes any call apart.
 Invariant: it answers only where taking the call apart would lead to the same graph.
 
 After a kernel that reads more than the caches hold, the interpreter's own objects have to come from
@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.device import Buffer
-from weft.engine.jit_arguments import Arguments
-from weft.engine.jit_graph import CapturedGraph
-from weft.engine.jit_names import Chain, values_of
-from weft.engine.jit_values import Values
+from weft.engine.jit.arguments import Arguments
+from weft.engine.jit.graph import CapturedGraph
+from weft.engine.jit.names import Chain, values_of
+from weft.engine.jit.values import Values
 from weft.tensor import Tensor
 from weft.uop.opset import Ops
 

@@ -3,7 +3,7 @@
 In: Python objects of one run. Out: nested tuples that name tensors by their label or by the memory
 they are in, and copy everything else that is new; and the same objects made from a template, over
 the memory of a later call.
-Sits above `jit_objects`, below what records and what replays.
+Sits above `objects`, below what records and what replays.
 Invariant: a template holds no tensor and no memory of the run that it was made from.
 """
 
@@ -17,8 +17,8 @@ from typing import Any
 
 from weft.engine import host
 from weft.engine.cell import Cell
-from weft.engine.jit_objects import PLAIN, children_of, is_leaf
-from weft.engine.jit_tensors import bind_again, free_of
+from weft.engine.jit.objects import PLAIN, children_of, is_leaf
+from weft.engine.jit.tensors import bind_again, free_of
 from weft.tensor import Tensor
 from weft.uop.node import UOp
 

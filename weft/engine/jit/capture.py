@@ -24,19 +24,19 @@ from weft.dtype import dtypes
 from weft.engine import history, host, record
 from weft.engine import realize as engine
 from weft.engine.cell import Cell
-from weft.engine.jit_arguments import Arguments
-from weft.engine.jit_names import MISSING, Chain
-from weft.engine.jit_notes import Constant, Execution, Role, Run, expectation_of, labels_in
-from weft.engine.jit_numbers import PREFIX, Number, NumberBook, UsedAsMore
-from weft.engine.jit_objects import (
+from weft.engine.jit.arguments import Arguments
+from weft.engine.jit.names import MISSING, Chain
+from weft.engine.jit.objects import (
     Walk,
     child_of,
     children_of,
     holds_tensor,
     is_fixed,
 )
-from weft.engine.jit_templates import Label, Source, Template, TemplateMaker
-from weft.engine.jit_tensors import StandIn, describe, free_of
+from weft.engine.jit.parameters import PREFIX, Number, NumberBook, UsedAsMore
+from weft.engine.jit.templates import Label, Source, Template, TemplateMaker
+from weft.engine.jit.tensors import StandIn, describe, free_of
+from weft.engine.jit.trace import Constant, Execution, Role, Run, expectation_of, labels_in
 from weft.engine.prepared import Prepared, Request
 from weft.engine.storage import buffer_of, memory_of
 from weft.errors import JitError

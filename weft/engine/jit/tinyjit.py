@@ -23,17 +23,17 @@ from weft.contracts import Graph
 from weft.device import Device
 from weft.engine import record
 from weft.engine.check import active_checks
-from weft.engine.jit_again import Again
-from weft.engine.jit_arguments import Arguments, Contents, Signature
-from weft.engine.jit_check import Outcome, Snapshot
-from weft.engine.jit_graph import MISS, CapturedGraph
-from weft.engine.jit_names import Chain, find_names, values_of
-from weft.engine.jit_notes import Mismatch, Run, merge_runs
-from weft.engine.jit_numbers import NumberBook
-from weft.engine.jit_objects import PLAIN, mark_opaque, set_child
-from weft.engine.jit_pickle import carried, given
-from weft.engine.jit_run import WindowConflict, run_recorded
-from weft.engine.jit_values import Values
+from weft.engine.jit.arguments import Arguments, Contents, Signature
+from weft.engine.jit.capture import WindowConflict, run_recorded
+from weft.engine.jit.check import Outcome, Snapshot
+from weft.engine.jit.fast_path import Again
+from weft.engine.jit.graph import MISS, CapturedGraph
+from weft.engine.jit.names import Chain, find_names, values_of
+from weft.engine.jit.objects import PLAIN, mark_opaque, set_child
+from weft.engine.jit.parameters import NumberBook
+from weft.engine.jit.pickling import carried, given
+from weft.engine.jit.trace import Mismatch, Run, merge_runs
+from weft.engine.jit.values import Values
 from weft.engine.programs import code_knobs
 from weft.errors import JitError
 from weft.gradient import NO_GRAD

@@ -2,7 +2,7 @@
 
 In: lists, dicts, tuples, dataclasses, objects, closures. Out: their children by key, a way to set
 one, and `Walk`, everything that can be reached from some roots.
-Sits beside `jit_tensors`, below what records and replays.
+Sits beside `tensors`, below what records and replays.
 Invariant: a walk goes only through what a program's state is made of. Modules, classes, weft's own
 nodes and devices, and other libraries' objects without attributes are leaves.
 """

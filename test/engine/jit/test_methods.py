@@ -7,7 +7,7 @@ import gc
 import weakref
 from typing import Any
 
-from test.engine.jitting import CALLS, Decorator, Net, same, vector
+from test.engine.jit.jitting import CALLS, Decorator, Net, same, vector
 from weft import Tensor, TinyJit
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from test.engine.jitting import CALLS, Decorator, same
+from test.engine.jit.jitting import CALLS, Decorator, same
 from weft import Context, Tensor, nn
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from test.engine.jitting import CALLS, Decorator, Plain, same, vector
+from test.engine.jit.jitting import CALLS, Decorator, Plain, same, vector
 from weft import Context, Device, GlobalCounters, Tensor, TinyJit
 from weft.engine.jit import JitError, graph_class
 

@@ -2,7 +2,7 @@
 
 In: a function. Out: chains such as `config.rate` or `self.norm.eps`, found in its bytecode and in
 that of the Python functions, methods and callable objects it names.
-Sits beside `jit_objects`; the JIT evaluates the chains at every call and compares.
+Sits beside `objects`; the JIT evaluates the chains at every call and compares.
 Invariant: finding names runs none of the user's code (no property, no `__getattr__`).
 
 What lies beyond: values reached through local variables (but `a = self.b` and `for a in self.b` are
