@@ -165,6 +165,7 @@ def _lower(ast: UOp, renderer: Renderer) -> ProgramSpec:
         applied=applied,
         global_size=program_size(groups, "gidx"),
         local_size=tuple([int(size) for size in program_size(groups, "lidx")]),
+        layout=renderer.layout(uops),
     )
 
 

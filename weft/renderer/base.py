@@ -79,6 +79,11 @@ class Renderer:
         """Whether the op may stay as it is, for all inputs."""
         return op in self.code_for_op
 
+    def layout(self, uops: Sequence[UOp]) -> tuple[tuple[str, int], ...]:
+        """The arguments of the program's entry, see `groups.word_layout`; (): buffers by slot,
+        then variables by name."""
+        return ()
+
     def render(self, name: str, uops: Sequence[UOp]) -> str:
         """The text of the linear program, as a function called `name`."""
         raise CompileError(f"{type(self).__name__} cannot print programs; a derived class can")
@@ -105,6 +110,8 @@ class ProgramSpec:
     applied: tuple[Any, ...] = ()  # the optimisations, as actions
     global_size: tuple[int | UOp, ...] = ()  # groups along x, y, z; may depend on `variables`
     local_size: tuple[int, ...] = ()  # threads of a group along x, y, z; (): no groups
+    layout: tuple[tuple[str, int], ...] = ()  # arguments of the entry, see Renderer.layout
+    shared_bytes: int = 0  # shared memory that a launch has to ask for
 
     @property
     def buffer_count(self) -> int:

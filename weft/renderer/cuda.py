@@ -1,7 +1,7 @@
 """CUDA C, as NVRTC takes it without any header.
 
-In: a linear program. Out: `extern "C" __global__ void name(buffers by slot, variables)`. One of the
-languages on top of `groups.py`.
+In: a linear program. Out: `extern "C" __global__ void name(words, buffers by slot, variables)`, see
+`groups.word_layout`. One of the languages on top of `groups.py`.
 Invariant: what rounds does so as on every device: nothing is flushed, divisions and roots are those
 of IEEE (NVRTC's defaults), and only products and sums that may be fused are left to the compiler.
 """
@@ -14,7 +14,15 @@ from collections.abc import Sequence
 from weft.dtype import DType, dtypes
 from weft.renderer.base import Target, program_variables
 from weft.renderer.cstyle import Template, strip
-from weft.renderer.groups import GroupStyle, group_sizes, is_written
+from weft.renderer.groups import (
+    AXES,
+    WORD_SHIFT,
+    GroupStyle,
+    Layout,
+    group_sizes,
+    is_written,
+    word_layout,
+)
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
@@ -38,6 +46,8 @@ SM_90 = Target(
     warp_size=32,
 )
 
+_WORD = "unsigned long long"
+_BELOW = hex((1 << WORD_SHIFT) - 1)
 _HALF = dtypes.float16
 # the bits of a half are moved by instructions, since NVRTC has the type in a header only
 _HALF_TO_FLOAT = (
@@ -106,16 +116,35 @@ class CUDARenderer(GroupStyle):
         return {op: _call(name) for op, name in names.items()}
 
     def head(self, name: str, uops: Sequence[UOp], params: Sequence[UOp]) -> list[str]:
-        lines = self.helpers(uops)
-        arguments = []
+        arguments = [f"const {_WORD}* words"]
+        lines = []
         for param in params:
             const = "" if is_written(uops, param) else "const "
-            arguments.append(f"{const}{self.type(param.dtype)}* data{param.arg.slot}")
+            kind, data = f"{const}{self.type(param.dtype)}*", f"data{param.arg.slot}"
+            arguments.append(f"{kind} {data}")
+            word = f"words[({_WORD}){data} >> {WORD_SHIFT}]"
+            lines.append(f"    {data} = ({kind})({word} + (({_WORD}){data} & {_BELOW}));")
         for variable in program_variables(uops):
-            arguments.append(f"const {self.type(variable.dtype)} {variable.arg.name}")
+            kind = self.type(variable.dtype)
+            arguments.append(f"{kind} {variable.arg.name}")
+            lines.append(f"    {variable.arg.name} = ({kind})words[{variable.arg.name}];")
+        axes = [AXES[axis] for kind, axis in self.layout(uops) if kind == "groups"]
+        for axis in axes:
+            arguments.append(f"unsigned int groups_{axis}")
+            lines.append(f"    groups_{axis} = (unsigned int)words[groups_{axis}];")
         x, y, z = group_sizes(uops)
         bounds = f"__launch_bounds__({x * y * z})"
-        return [*lines, f'extern "C" __global__ void {bounds} {name}({", ".join(arguments)}) {{']
+        return [
+            *self.helpers(uops),
+            f'extern "C" __global__ void {bounds} {name}({", ".join(arguments)}) {{',
+            *(["  if (words) {", *lines, "  }"] if lines else []),
+            # or every access would ask at run time in which memory it is
+            *[f"  __builtin_assume(__isGlobal(data{param.arg.slot}));" for param in params],
+            *[f"  if (blockIdx.{axis} >= groups_{axis}) return;" for axis in axes],
+        ]
+
+    def layout(self, uops: Sequence[UOp]) -> Layout:
+        return word_layout(uops)
 
     def helpers(self, uops: Sequence[UOp]) -> list[str]:
         """Vector types and functions that the program uses."""

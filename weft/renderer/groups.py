@@ -12,12 +12,35 @@ from collections.abc import Sequence
 
 from weft.dtype import DType, dtypes
 from weft.errors import CompileError
-from weft.renderer.base import program_params, program_size
+from weft.renderer.base import program_params, program_size, program_variables
 from weft.renderer.cstyle import CStyle, Template, strip
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
-_AXES = "xyz"
+AXES = "xyz"
+# An argument of a launch inside a graph is the number of a word, and above this many bits below it
+# what is added to that: memory of 16 TiB, and a million words.
+WORD_SHIFT = 44
+WORD_LIMIT = 1 << (64 - WORD_SHIFT)
+# What an entry takes, in order: ("words", bytes), ("buffer", slot), ("value", bytes of a variable),
+# ("groups", axis whose number of groups is known at run time only).
+Layout = tuple[tuple[str, int], ...]
+
+
+def word_layout(uops: Sequence[UOp]) -> Layout:
+    """The arguments of a kernel that takes them by value, or from a table of 64-bit words.
+
+    `words` is 0, and all others are what they say; or it is the address of the table, and a buffer
+    is words[argument >> WORD_SHIFT] plus the bits below, a variable or number of groups is
+    words[argument]. So one kernel is launched with arguments of its own, and replayed in a graph
+    whose nodes never change: only the table does. A grid in a graph may be larger than asked for,
+    so that a group beyond the run-time number of groups does nothing.
+    """
+    buffers = [("buffer", param.arg.slot) for param in program_params(uops)]
+    values = [("value", variable.dtype.itemsize) for variable in program_variables(uops)]
+    sizes = program_size(uops, "gidx")
+    groups = [("groups", axis) for axis, size in enumerate(sizes) if isinstance(size, UOp)]
+    return (("words", 8), *buffers, *values, *groups)
 
 
 class GroupStyle(CStyle):
@@ -41,7 +64,7 @@ class GroupStyle(CStyle):
     def special(self, uop: UOp) -> str:
         place = int(uop.arg[-1])
         form = self.group_index if uop.arg.startswith("g") else self.thread_index
-        return form.format(axis=_AXES[place], place=place)
+        return form.format(axis=AXES[place], place=place)
 
     def stored(self, dtype: DType) -> str:
         """A type in memory."""

@@ -11,7 +11,15 @@ static __device__ __forceinline__ void store_lanes(T* p, V v) {
   if (((unsigned long long)p & (alignof(V) - 1)) == 0) { *(V*)p = v; return; }
   for (unsigned k = 0; k < sizeof(v.lane) / sizeof(T); k++) p[k] = v.lane[k];
 }
-extern "C" __global__ void __launch_bounds__(256) matmul(float* data0, const float* data1, const float* data2) {
+extern "C" __global__ void __launch_bounds__(256) matmul(const unsigned long long* words, float* data0, const float* data1, const float* data2) {
+  if (words) {
+    data0 = (float*)(words[(unsigned long long)data0 >> 44] + ((unsigned long long)data0 & 0xfffffffffff));
+    data1 = (const float*)(words[(unsigned long long)data1 >> 44] + ((unsigned long long)data1 & 0xfffffffffff));
+    data2 = (const float*)(words[(unsigned long long)data2 >> 44] + ((unsigned long long)data2 & 0xfffffffffff));
+  }
+  __builtin_assume(__isGlobal(data0));
+  __builtin_assume(__isGlobal(data1));
+  __builtin_assume(__isGlobal(data2));
   __shared__ __align__(16) float buf0[1024];
   __shared__ __align__(16) float buf1[1024];
   f32x4 alu0 = f32x4{0.0f, 0.0f, 0.0f, 0.0f};

@@ -15,7 +15,19 @@ static __device__ __forceinline__ void store_lanes(T* p, V v) {
   if (((unsigned long long)p & (alignof(V) - 1)) == 0) { *(V*)p = v; return; }
   for (unsigned k = 0; k < sizeof(v.lane) / sizeof(T); k++) p[k] = v.lane[k];
 }
-extern "C" __global__ void __launch_bounds__(10) narrow_types(signed char* data0, bool* data1, unsigned short* data2, const unsigned short* data3, const signed char* data4) {
+extern "C" __global__ void __launch_bounds__(10) narrow_types(const unsigned long long* words, signed char* data0, bool* data1, unsigned short* data2, const unsigned short* data3, const signed char* data4) {
+  if (words) {
+    data0 = (signed char*)(words[(unsigned long long)data0 >> 44] + ((unsigned long long)data0 & 0xfffffffffff));
+    data1 = (bool*)(words[(unsigned long long)data1 >> 44] + ((unsigned long long)data1 & 0xfffffffffff));
+    data2 = (unsigned short*)(words[(unsigned long long)data2 >> 44] + ((unsigned long long)data2 & 0xfffffffffff));
+    data3 = (const unsigned short*)(words[(unsigned long long)data3 >> 44] + ((unsigned long long)data3 & 0xfffffffffff));
+    data4 = (const signed char*)(words[(unsigned long long)data4 >> 44] + ((unsigned long long)data4 & 0xfffffffffff));
+  }
+  __builtin_assume(__isGlobal(data0));
+  __builtin_assume(__isGlobal(data1));
+  __builtin_assume(__isGlobal(data2));
+  __builtin_assume(__isGlobal(data3));
+  __builtin_assume(__isGlobal(data4));
   int lidx0 = threadIdx.x;
   int alu0 = lidx0 * 4;
   i8x4 val0 = load_lanes<i8x4>(data4 + alu0);

@@ -11,7 +11,13 @@ static __device__ __forceinline__ void store_lanes(T* p, V v) {
   if (((unsigned long long)p & (alignof(V) - 1)) == 0) { *(V*)p = v; return; }
   for (unsigned k = 0; k < sizeof(v.lane) / sizeof(T); k++) p[k] = v.lane[k];
 }
-extern "C" __global__ void __launch_bounds__(256) scale(float* data0, const float* data1) {
+extern "C" __global__ void __launch_bounds__(256) scale(const unsigned long long* words, float* data0, const float* data1) {
+  if (words) {
+    data0 = (float*)(words[(unsigned long long)data0 >> 44] + ((unsigned long long)data0 & 0xfffffffffff));
+    data1 = (const float*)(words[(unsigned long long)data1 >> 44] + ((unsigned long long)data1 & 0xfffffffffff));
+  }
+  __builtin_assume(__isGlobal(data0));
+  __builtin_assume(__isGlobal(data1));
   int gidx0 = blockIdx.x;
   int lidx0 = threadIdx.x;
   int alu0 = (gidx0 * 1024) + (lidx0 * 4);

@@ -1,4 +1,10 @@
-extern "C" __global__ void __launch_bounds__(128) softmax(float* data0, const float* data1) {
+extern "C" __global__ void __launch_bounds__(128) softmax(const unsigned long long* words, float* data0, const float* data1) {
+  if (words) {
+    data0 = (float*)(words[(unsigned long long)data0 >> 44] + ((unsigned long long)data0 & 0xfffffffffff));
+    data1 = (const float*)(words[(unsigned long long)data1 >> 44] + ((unsigned long long)data1 & 0xfffffffffff));
+  }
+  __builtin_assume(__isGlobal(data0));
+  __builtin_assume(__isGlobal(data1));
   __shared__ __align__(16) float buf1[8];
   __shared__ __align__(16) float buf0[128];
   __shared__ __align__(16) float buf3[8];

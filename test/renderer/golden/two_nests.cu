@@ -12,7 +12,15 @@ static __device__ __forceinline__ void store_lanes(T* p, V v) {
   if (((unsigned long long)p & (alignof(V) - 1)) == 0) { *(V*)p = v; return; }
   for (unsigned k = 0; k < sizeof(v.lane) / sizeof(T); k++) p[k] = v.lane[k];
 }
-extern "C" __global__ void __launch_bounds__(175) two_nests(int* data0, float* data1, const int* data2) {
+extern "C" __global__ void __launch_bounds__(175) two_nests(const unsigned long long* words, int* data0, float* data1, const int* data2) {
+  if (words) {
+    data0 = (int*)(words[(unsigned long long)data0 >> 44] + ((unsigned long long)data0 & 0xfffffffffff));
+    data1 = (float*)(words[(unsigned long long)data1 >> 44] + ((unsigned long long)data1 & 0xfffffffffff));
+    data2 = (const int*)(words[(unsigned long long)data2 >> 44] + ((unsigned long long)data2 & 0xfffffffffff));
+  }
+  __builtin_assume(__isGlobal(data0));
+  __builtin_assume(__isGlobal(data1));
+  __builtin_assume(__isGlobal(data2));
   int lidx0 = threadIdx.x;
   int alu0 = lidx0 * 4;
   i32x4 val0 = load_lanes<i32x4>(data2 + alu0);
