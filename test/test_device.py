@@ -436,7 +436,7 @@ def test_null_takes_no_memory_and_runs_nothing():
     before = used("NULL")
     huge = Buffer("NULL", 1 << 50, dtypes.float32).allocate()
     assert used("NULL") == before + (1 << 52)
-    with pytest.raises(DeviceError, match="no address on the host"):
+    with pytest.raises(DeviceError, match="has no address"):
         _ = huge.address
     small = Buffer("NULL", 4, dtypes.int32).copyin(b"\1" * 16)
     np.testing.assert_array_equal(small.numpy(), [0, 0, 0, 0])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import gc
 import os
 import threading
 from abc import ABC, abstractmethod
@@ -107,6 +108,9 @@ class Allocator(ABC):
             try:
                 opaque = self._alloc(nbytes)
             except MemoryError:
+                # what is garbage may hold memory too
+                gc.collect()
+                ledger.drain()
                 self.release_cache()
                 try:
                     opaque = self._alloc(nbytes)
@@ -162,8 +166,12 @@ class Allocator(ABC):
         """Names the memory that starts `nbytes` after `opaque`."""
 
     def address(self, opaque: Any) -> int:
-        """Where the host finds the memory. Only asked of devices with `is_host`."""
-        raise DeviceError(f"memory of {self.device} has no address on the host; copy it out")
+        """Where programs of the device find the memory. Only asked of those with `has_address`."""
+        raise DeviceError(f"memory of {self.device} has no address; copy it out")
+
+    def host_memory(self, nbytes: int) -> memoryview:
+        """New memory of the host, of the kind that `copyout` fills fastest."""
+        return memoryview(bytearray(nbytes))
 
     def transfer(self, target: Any, source: Any, nbytes: int, source_allocator: Allocator) -> bool:
         """Copies between two devices of a kind without the host; False if this cannot be done."""
@@ -224,6 +232,8 @@ class ProgramFacts:
     mem: sint = 0  # estimate of bytes touched
     global_size: tuple[sint, ...] = ()  # groups along x, y, z
     local_size: tuple[int, ...] = ()  # threads of a group along x, y, z; (): no groups
+    layout: tuple[tuple[str, int], ...] = ()  # arguments of the entry; (): buffers, then variables
+    shared_bytes: int = 0  # shared memory that a launch has to ask for
 
 
 class Program(ABC):
@@ -238,10 +248,22 @@ class Program(ABC):
         """Runs with buffers in slot order and the values of its variables; seconds if `wait`."""
 
 
+# a line of the user's program: file and number
+Origin = tuple[str, int]
+
+
 class Queue(Protocol):
     """Work that a device does in order. A signal is a number that only grows."""
 
-    def submit(self, program: Program, bufs: Sequence[Buffer], vals: Sequence[int]) -> None: ...
+    def submit(
+        self,
+        program: Program,
+        bufs: Sequence[Buffer],
+        vals: Sequence[int],
+        wait: bool = False,
+        origin: Origin | None = None,
+    ) -> float | None:
+        """Launches; seconds if `wait`. An error that comes later names `origin`, a user's line."""
 
     def copy(self, target: Buffer, source: Buffer) -> None: ...
 
@@ -280,8 +302,15 @@ class ImmediateQueue:
     def __init__(self) -> None:
         self._signals = 0
 
-    def submit(self, program: Program, bufs: Sequence[Buffer], vals: Sequence[int]) -> None:
-        program(bufs, vals)
+    def submit(
+        self,
+        program: Program,
+        bufs: Sequence[Buffer],
+        vals: Sequence[int],
+        wait: bool = False,
+        origin: Origin | None = None,
+    ) -> float | None:
+        return program(bufs, vals, wait=wait)
 
     def copy(self, target: Buffer, source: Buffer) -> None:
         target.copy_from(source)
@@ -297,12 +326,16 @@ class ImmediateQueue:
 class BaseDevice:
     """An opened device. Capabilities are attributes, so that nobody compares device names.
 
-    is_host: its memory has an address that the host can read and write.
+    is_host: its memory is the host's, which can read and write it.
+    has_address: its memory has an address, a number that its programs take; the host's has.
+    memory_kind: what DLPack calls the kind of its memory and which of that kind; None: not shared.
     executes: its programs compute; false for a device that only compiles or only stores.
     graph: records launches and replays them with one call, if the device can.
     """
 
     is_host = False
+    has_address = False
+    memory_kind: tuple[int, int] | None = None
     executes = True
     graph: type[Graph] | None = None
 
@@ -354,3 +387,18 @@ class BaseDevice:
 
     def synchronize(self) -> None:
         """Returns when all work that was submitted is done."""
+        self.queue.wait(self.queue.signal())
+
+    # ------------------------------------------------------------ memory shared with others
+    @property
+    def stream(self) -> int | None:
+        """The handle of what work is submitted to, for others who share memory; None: none."""
+        return None
+
+    def let_wait(self, stream: Any) -> None:
+        """Lets work that others submit to their stream wait for all work submitted here."""
+        self.synchronize()
+
+    def problems(self) -> list[tuple[str, str]]:
+        """What is not as it should be, and what to do about it."""
+        return []

@@ -30,7 +30,7 @@ from weft.contracts import (
     Queue,
     hold_across_fork,
 )
-from weft.dtype import DType, to_numpy_dtype
+from weft.dtype import DType, dtypes, to_numpy_dtype
 from weft.errors import ArgumentError, CompileError, DeviceError, UnknownDeviceError
 from weft.knobs import DEBUG, DEV, ContextVar, requested_device
 
@@ -52,6 +52,9 @@ __all__ = [
     "enumerate_devices_str",
     "hold_across_fork",
 ]
+
+# the most bytes of a copy between two devices that the host holds at once
+_PIECE = 64 << 20
 
 
 class Buffer:
@@ -123,7 +126,7 @@ class Buffer:
     ) -> Buffer:
         """A Buffer over memory that something else owns; `owner` is kept alive with it.
 
-        For devices with `is_host`, `opaque` is the address of the memory.
+        For devices with `has_address`, `opaque` is the address of the memory.
         """
         buffer = cls(device, size, dtype)
         buffer._owner = owner if owner is not None else opaque
@@ -154,7 +157,7 @@ class Buffer:
     def _take(self, opaque: Any) -> None:
         device = Device[self.device]
         # The address first: whoever sees the memory must also see where it is.
-        self._address = device.allocator.address(opaque) if device.is_host else 0
+        self._address = device.allocator.address(opaque) if device.has_address else 0
         self._opaque = opaque
 
     def allocate(self) -> Buffer:
@@ -189,12 +192,12 @@ class Buffer:
 
     @property
     def address(self) -> int:
-        """Where the memory is on the host, for devices with `is_host`; allocated if need be."""
+        """Where programs find the memory, for devices with `has_address`; allocated if need be."""
         base = self if self._base is None else self._base
         if base._opaque is None:
             base.allocate()
-        if base._address == 0 and not Device[self.device].is_host:
-            raise DeviceError(f"{self} has no address on the host; copy it out")
+        if base._address == 0 and not Device[self.device].has_address:
+            raise DeviceError(f"{self} has no address; copy it out")
         return base._address + self.offset
 
     def view(self, size: int, dtype: DType, offset: int) -> Buffer:
@@ -244,8 +247,16 @@ class Buffer:
         elif Device[self.device].is_host:
             source.copyout(self.ensure_allocated().as_memoryview(allow_zero_copy=True))
         elif not self.allocator.transfer(self.opaque, source.opaque, self.nbytes, source.allocator):
-            self.copyin(source.as_memoryview())
+            self._copy_in_pieces(source)
         return self
+
+    def _copy_in_pieces(self, source: Buffer) -> None:
+        """Through the host, which need not hold all of it at once."""
+        piece = source.allocator.host_memory(min(_PIECE, self.nbytes))
+        for start in range(0, self.nbytes, _PIECE):
+            part = piece[: min(_PIECE, self.nbytes - start)]
+            source.view(part.nbytes, dtypes.uint8, start).copyout(part)
+            self.view(part.nbytes, dtypes.uint8, start).copyin(part)
 
     def as_memoryview(self, allow_zero_copy: bool = False) -> memoryview:
         """The bytes: a copy, or with `allow_zero_copy` the memory itself where the host sees it.
@@ -258,7 +269,7 @@ class Buffer:
             window = (ctypes.c_uint8 * self.nbytes).from_address(self.address)
             window._weft_buffer = self  # type: ignore[attr-defined]
             return memoryview(window).cast("B")
-        return self.copyout(bytearray(self.nbytes))
+        return self.copyout(self.allocator.host_memory(self.nbytes))
 
     def numpy(self) -> Any:
         """A one-dimensional NumPy array with a copy of the contents.
@@ -288,6 +299,8 @@ def _restore_buffer(device: str, size: int, dtype: DType, contents: bytes | None
 
 # Tried in this order when nobody asks for a device. All others open only when asked for.
 RANKED_DEVICES = ("CUDA", "AMD", "METAL", "CPU")
+# Of these, what opens only when asked for as long as its kernels are slower than they shall be.
+OPT_IN_DEVICES = ("CUDA",)
 
 
 class DeviceRegistry:
@@ -410,6 +423,9 @@ class DeviceRegistry:
             absent = [kind for kind in RANKED_DEVICES if kind not in self.names]
             refusals = [f"not {', '.join(absent)}: not in this installation"] if absent else []
             for kind in self.names[: len(RANKED_DEVICES) - len(absent)]:
+                if kind in OPT_IN_DEVICES:
+                    refusals.append(f"not {kind}: only when asked for, as in DEVICE={kind}")
+                    continue
                 try:
                     name = self[kind].name
                 except DeviceError as error:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from weft.contracts import Origin
 from weft.device import BaseDevice, Buffer, Device, Program, ProgramFacts
 from weft.engine import kept
 from weft.errors import WeftError
@@ -36,10 +37,15 @@ class Runner:
     mem: Any
 
     def __call__(
-        self, buffers: Sequence[Buffer], values: dict[str, int], wait: bool
+        self,
+        buffers: Sequence[Buffer],
+        values: dict[str, int],
+        wait: bool,
+        origin: Origin | None = None,
     ) -> float | None:
-        """Run it; seconds if `wait`."""
-        return self.program(buffers, [values[name] for name in self.variables], wait=wait)
+        """Submit it; seconds if `wait`. An error that comes later names the `origin`."""
+        given = [values[name] for name in self.variables]
+        return Device[self.device].queue.submit(self.program, buffers, given, wait, origin)
 
 
 def lower(kernel: UOp, renderer: Renderer) -> ProgramSpec:
@@ -183,7 +189,13 @@ def _source(job: _Job, opened: BaseDevice) -> str:
     if DEBUG >= 7:
         print(colored(f"--- assembly of {spec.name}", "cyan"))
         print(opened.compiler.assembly(spec.src))
-    job.facts = ProgramFacts(
+    job.facts = facts_of(spec)
+    return spec.src
+
+
+def facts_of(spec: ProgramSpec) -> ProgramFacts:
+    """What a device needs to know of a lowered kernel."""
+    return ProgramFacts(
         name=spec.name,
         threads_n=spec.threads_n,
         buffer_count=spec.buffer_count,
@@ -192,8 +204,9 @@ def _source(job: _Job, opened: BaseDevice) -> str:
         mem=spec.mem,
         global_size=spec.global_size,
         local_size=spec.local_size,
+        layout=spec.layout,
+        shared_bytes=spec.shared_bytes,
     )
-    return spec.src
 
 
 # each loaded program takes a few of the memory mappings that the operating system allows

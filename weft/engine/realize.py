@@ -421,11 +421,13 @@ def launch(step: Step, arguments: list[Buffer], values: dict[str, int]) -> None:
     if step.runner is None:
         target, source = arguments
         started = time.perf_counter()
-        target.copy_from(source)
+        Device[step.device].queue.copy(target, source)
+        if DEBUG >= 2:
+            Device[step.device].synchronize()
         _account("copy", step, 0, target.nbytes, time.perf_counter() - started)
         return
     runner = step.runner
-    seconds = runner(arguments, values, DEBUG >= 2)
+    seconds = runner(arguments, values, DEBUG >= 2, step.origin)
     _account(
         runner.name, step, sym_infer(runner.ops, values), sym_infer(runner.mem, values), seconds
     )

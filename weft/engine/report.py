@@ -13,12 +13,10 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from weft.contracts import bytes_text
+from weft.contracts import Origin, bytes_text
 from weft.helpers import GlobalCounters
 from weft.knobs import DEBUG
 from weft.progress import colored, time_to_str
-
-Origin = tuple[str, int]
 
 
 @dataclass

@@ -22,8 +22,9 @@ from weft.codegen.opt.moves import Candidate, Space
 from weft.codegen.opt.opt import OptError
 from weft.codegen.opt.survey import volume
 from weft.codegen.pipeline import lower
-from weft.device import Buffer, Device, Program, ProgramFacts
+from weft.device import Buffer, Device, Program
 from weft.dtype import DType, dtypes
+from weft.engine.programs import facts_of
 from weft.renderer.base import Target
 from weft.scalar import bits_of, value_of_bits
 from weft.uop.node import UOp
@@ -89,17 +90,9 @@ class Trial:
 
         with choosing(choose):
             spec = lower(self.ast, self.device.renderer)
-        names = tuple([v.arg.name for v in spec.variables])
-        facts = ProgramFacts(
-            name=spec.name,
-            threads_n=spec.threads_n,
-            buffer_count=spec.buffer_count,
-            variables=names,
-            global_size=spec.global_size,
-            local_size=spec.local_size,
-        )
+        facts = facts_of(spec)
         program = self.device.load(facts, self.device.compiler.compile(spec.src))
-        return program, [self._values[name] for name in names]
+        return program, [self._values[name] for name in facts.variables]
 
     def _run(self, candidate: Candidate) -> float:
         program, values = self._program(candidate)

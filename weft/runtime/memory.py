@@ -16,9 +16,10 @@ import functools
 import mmap
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from weft.contracts import Allocator, ledger
 from weft.errors import DeviceError
@@ -89,7 +90,7 @@ class Block:
 
     __slots__ = ("address", "nbytes", "is_free", "stamp", "_owner")
 
-    def __init__(self, address: int, nbytes: int, owner: _Mapping | _Slab | None) -> None:
+    def __init__(self, address: int, nbytes: int, owner: Mapping | _Slab | None) -> None:
         self.address = address
         self.nbytes = nbytes
         self.is_free = False
@@ -102,43 +103,49 @@ class _Slab:
 
     __slots__ = ("mapping", "live")
 
-    def __init__(self, mapping: _Mapping) -> None:
+    def __init__(self, mapping: Mapping) -> None:
         self.mapping = mapping
         self.live = 0
 
 
-class HostMemory:
-    """Takes blocks from the operating system and keeps freed ones, up to a bound and for a time.
+class Mapping(Protocol):
+    """Memory of whoever has it, which goes back when it is no longer referenced."""
+
+    address: int
+    nbytes: int
+
+
+class BlockCache(ABC):
+    """Takes blocks from whoever has memory and keeps freed ones, up to a bound and for a time.
 
     Not thread-safe by itself: `Allocator.alloc` and `free` call it under their lock.
     `on_surplus` is called whenever there is more in the cache than is always kept.
     """
 
+    # bytes of a slab, from which blocks below the limit are cut
+    slab_bytes = _SLAB_BYTES
+
     def __init__(
         self,
         cache_limit: int | None = None,
-        memory_limit: int | None = None,
         clock: Callable[[], float] = time.monotonic,
         on_surplus: Callable[[], None] = lambda: None,
     ) -> None:
         self._cache_limit = cache_limit
-        self._memory_limit = memory_limit
         self._clock = clock
         self._on_surplus = on_surplus
         self._free: dict[int, list[Block]] = {}
         self.cached_bytes = 0
         self.mapped_bytes = 0
 
-    @functools.cached_property
-    def memory_limit(self) -> int:
-        """More than this would swap for ever or have the process killed, so it is refused."""
-        return machine_memory() if self._memory_limit is None else self._memory_limit
-
-    @functools.cached_property
+    @property
     def cache_limit(self) -> int:
-        if self._cache_limit is not None:
-            return self._cache_limit
-        return min(self.memory_limit // 4, _CACHE_LIMIT)
+        """The most bytes that are kept."""
+        return _CACHE_LIMIT if self._cache_limit is None else self._cache_limit
+
+    @abstractmethod
+    def map(self, nbytes: int) -> Mapping:
+        """New memory; MemoryError, with the reason, if there is none to have."""
 
     def take(self, nbytes: int) -> Block:
         """A block of at least `nbytes`; MemoryError if there is none to have."""
@@ -158,10 +165,8 @@ class HostMemory:
             block._owner.live += 1
         return block
 
-    def _map(self, nbytes: int) -> _Mapping:
-        if self.mapped_bytes + nbytes > self.memory_limit:
-            raise MemoryError(f"this machine grants the process {self.memory_limit} bytes")
-        mapping = _Mapping(nbytes)
+    def _map(self, nbytes: int) -> Mapping:
+        mapping = self.map(nbytes)
         self.mapped_bytes += nbytes
         return mapping
 
@@ -171,9 +176,10 @@ class HostMemory:
 
     def _map_slab(self, size: int) -> list[Block]:
         """Cuts a new slab into free blocks of a class, and returns the free blocks of the class."""
-        slab = _Slab(self._map(_SLAB_BYTES))
+        slab = _Slab(self._map(self.slab_bytes))
         first = slab.mapping.address
-        blocks = [Block(first + index * size, size, slab) for index in range(_SLAB_BYTES // size)]
+        count = self.slab_bytes // size
+        blocks = [Block(first + index * size, size, slab) for index in range(count)]
         for block in blocks:
             block.is_free = True
         free = self._free.setdefault(size, [])
@@ -260,6 +266,37 @@ class HostMemory:
                 self.mapped_bytes -= owner.mapping.nbytes
             elif owner is not None:
                 self.mapped_bytes -= owner.nbytes
+
+
+class HostMemory(BlockCache):
+    """Blocks of the operating system's memory."""
+
+    def __init__(
+        self,
+        cache_limit: int | None = None,
+        memory_limit: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        on_surplus: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(cache_limit, clock, on_surplus)
+        self._memory_limit = memory_limit
+
+    @functools.cached_property
+    def memory_limit(self) -> int:
+        """More than this would swap for ever or have the process killed, so it is refused."""
+        return machine_memory() if self._memory_limit is None else self._memory_limit
+
+    @property
+    def cache_limit(self) -> int:
+        """A quarter of what there is, up to a bound."""
+        if self._cache_limit is not None:
+            return self._cache_limit
+        return min(self.memory_limit // 4, _CACHE_LIMIT)
+
+    def map(self, nbytes: int) -> _Mapping:
+        if self.mapped_bytes + nbytes > self.memory_limit:
+            raise MemoryError(f"this machine grants the process {self.memory_limit} bytes")
+        return _Mapping(nbytes)
 
 
 def machine_memory() -> int:

@@ -214,6 +214,8 @@ class CPUDevice(BaseDevice):
     """The host's processor."""
 
     is_host = True
+    has_address = True
+    memory_kind = (1, 0)  # DLPack's kDLCPU
     graph = CPUGraph
 
     def __init__(self, name: str) -> None:

@@ -208,8 +208,10 @@ class _Steps:
     def watch_runner(self, original: Function) -> Function:
         """A device gives the exact time of a launch if it is asked to wait."""
 
-        def call(runner: Any, buffers: Any, values: Any, wait: bool = False) -> float | None:
-            seconds: float | None = original(runner, buffers, values, True)
+        def call(
+            runner: Any, buffers: Any, values: Any, wait: bool = False, origin: Any = None
+        ) -> float | None:
+            seconds: float | None = original(runner, buffers, values, True, origin)
             self.timing.seconds = seconds
             return seconds
 
