@@ -1,0 +1,166 @@
+"""CUDA: NVIDIA's GPUs, through the driver and nothing else.
+
+In: programs of a renderer, buffers. Out: results in the GPU's memory. Opened by the registry, also
+as CUDA:1, CUDA:2, ...: the GPUs in the driver's order. Its parts: the driver (`cuda_driver`), a
+context with its stream and errors (`cuda_context`), memory and copies (`cuda_memory`), compilers
+(`cuda_compile`), launches (`cuda_program`), graphs (`cuda_graph`).
+Invariant: everything is submitted to one stream, in the order in which the host asks for it; the
+host waits only where it reads memory.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft.contracts import BaseDevice, Compiler, Origin, Program, ProgramFacts
+from weft.device import Buffer
+from weft.errors import ArgumentError, DeviceError
+from weft.knobs import CUDA_CC
+from weft.renderer.base import Target
+from weft.renderer.cuda import SM_90, CUDARenderer
+from weft.runtime.cuda_compile import NVRTCCompiler
+from weft.runtime.cuda_context import Context
+from weft.runtime.cuda_driver import Driver, open_driver
+from weft.runtime.cuda_graph import CUDAGraph
+from weft.runtime.cuda_memory import CUDAAllocator
+from weft.runtime.cuda_program import CUDAProgram
+
+# DLPack's kDLCUDA
+_MEMORY_KIND = 2
+# how other libraries name streams that have no handle: the default one, and that of each thread
+_DEFAULT_STREAM, _THREAD_STREAM = 1, 2
+_LEAST_CAPABILITY = (7, 0)
+
+# the renderer and the compiler for a target
+Toolchain = tuple[Callable[[], Any], Compiler]
+
+
+class CUDAQueue:
+    """The stream of a GPU."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def submit(
+        self,
+        program: Program,
+        bufs: Sequence[Buffer],
+        vals: Sequence[int],
+        wait: bool = False,
+        origin: Origin | None = None,
+    ) -> float | None:
+        """Launches; seconds if `wait`."""
+        assert isinstance(program, CUDAProgram)
+        return program.launch(bufs, vals, wait, origin)
+
+    def copy(self, target: Buffer, source: Buffer) -> None:
+        """In the order of the work of both devices."""
+        target.copy_from(source)
+
+    def signal(self) -> int:
+        """The number of launches so far."""
+        return self._context.submitted
+
+    def wait(self, value: int) -> None:
+        """Returns when so many launches are done."""
+        if value > self._context.completed or not value:
+            self._context.synchronize()
+
+
+class CUDADevice(BaseDevice):
+    """A GPU. `driver` and `toolchain` stand in for the machine's own in tests."""
+
+    has_address = True
+
+    def __init__(
+        self,
+        name: str,
+        driver: Driver | None = None,
+        toolchain: Callable[[Context, Target, str], Toolchain] | None = None,
+    ) -> None:
+        unit = name.partition(":")[2] or "0"
+        if not unit.isdecimal():
+            raise DeviceError(f"{name} names no GPU: write CUDA or CUDA:1")
+        self.context = Context(driver or open_driver(), name, int(unit))
+        major, minor = self.context.capability
+        if (major, minor) < _LEAST_CAPABILITY:
+            raise DeviceError(
+                f"{name} is a {self.context.model} of compute capability {major}.{minor}; at least "
+                f"{'.'.join(map(str, _LEAST_CAPABILITY))} is needed"
+            )
+        self.memory_kind = (_MEMORY_KIND, int(unit))
+        choose = toolchain or choose_toolchain
+        renderer, compiler = choose(self.context, describe_target(self.context), self.arch)
+        allocator = CUDAAllocator(self.context)
+        super().__init__(name, allocator, compiler, renderer)
+        self.queue = CUDAQueue(self.context)
+        # one object for a device: neighbours in a captured run are of one graph if it is the same
+        self.graph: Any = functools.partial(CUDAGraph, allocator)
+
+    @functools.cached_property
+    def arch(self) -> str:
+        """The compute capability, as compilers name it."""
+        major, minor = self.context.capability
+        return f"sm_{major}{minor}"
+
+    def load(self, facts: ProgramFacts, lib: bytes) -> Program:
+        return CUDAProgram(self.context, facts, lib)
+
+    # ------------------------------------------------------------ memory shared with others
+    @property
+    def stream(self) -> int | None:
+        return self.context.stream.value
+
+    def let_wait(self, stream: Any) -> None:
+        """`stream` as DLPack has it: None or 1 is the default one, 2 the thread's, -1 no waiting.
+
+        The default one waits for ours by itself.
+        """
+        if stream is None or stream in (-1, _DEFAULT_STREAM, self.stream):
+            return
+        self.context.use()
+        self.context.call("cuStreamWaitEvent", int(stream), self.context.mark(), 0)
+
+    def problems(self) -> list[tuple[str, str]]:
+        """What keeps this GPU from being at its best."""
+        found = []
+        free, total = self.context.memory()
+        if free < total // 4:
+            found.append(
+                (
+                    f"only {free >> 20} of {total >> 20} MiB of {self.name} are free",
+                    "see with nvidia-smi which programs hold the rest",
+                )
+            )
+        if "MIG" in self.context.model:
+            found.append(
+                (
+                    f"{self.name} is a part of a GPU ({self.context.model})",
+                    "its memory, cores and bandwidth are a share of the whole",
+                )
+            )
+        return found
+
+
+def describe_target(context: Context) -> Target:
+    """The GPU in codegen's terms."""
+    major, minor = context.capability
+    return dataclasses.replace(
+        SM_90,
+        name=f"sm_{major}{minor}",
+        cores=context.processors,
+        l2=context.cache_bytes,
+        l3=context.cache_bytes,
+        shared_bytes=context.shared_bytes,
+    )
+
+
+def choose_toolchain(context: Context, target: Target, arch: str) -> Toolchain:
+    """What prints and compiles kernels, as `CUDA_CC` says."""
+    chosen = CUDA_CC.value
+    if chosen == "nvrtc":
+        return functools.partial(CUDARenderer, target), NVRTCCompiler(arch)
+    raise ArgumentError(f"CUDA_CC={chosen}, but it takes nvrtc")
