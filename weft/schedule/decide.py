@@ -334,11 +334,15 @@ class Decider:
     def _unpacking(self, node: UOp, demands: list[Demand]) -> Unpacking | None:
         """How a product computes its operand out of less memory than that would take, if it
         does."""
-        if len(demands) != 1 or not demands[0].inside or node.op not in GroupOp.Elementwise:
+        if not all(demand.inside for demand in demands):
+            return None
+        is_part = node.op in GroupOp.Elementwise or node.op is Ops.GATHER
+        if is_part and all(demand.unpacked for demand in demands):
+            # of an operand that is unpacked already: signs and codes out of one word
+            return Unpacking.IN_TILE
+        if len(demands) != 1 or node.op not in GroupOp.Elementwise:
             return None
         demand = demands[0]
-        if demand.unpacked:
-            return Unpacking.IN_TILE
         if demand.summed:
             # the terms themselves are no operand
             return None
