@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from weft.knobs import KNOBS
-from weft.uop.opset import _ROWS, OpRow
+from weft.uop.opset import _ROWS, GroupOp, OpRow
 
 HERE = Path(__file__).parent
 
@@ -17,8 +17,10 @@ def ops_page() -> str:
         "",
         "Generated from `weft/uop/opset.py`. Every stage of the compiler uses these and no others.",
         "",
-        "| op | sources | meaning | at the edges | takes |",
-        "|---|---|---|---|---|",
+        "The cost is in vector instructions of one element, where a machine has none for the op.",
+        "",
+        "| op | sources | meaning | at the edges | takes | cost |",
+        "|---|---|---|---|---|---|",
     ]
     return "\n".join([*lines, *[_op_line(row) for row in _ROWS], ""])
 
@@ -30,7 +32,8 @@ def _op_line(row: OpRow) -> str:
         least, most = row.arity
         sources = f"{least} or more" if most is None else f"{least} to {most}"
     meaning = row.meaning.replace("|", "\\|")
-    return f"| `{row.op.name}` | {sources} | {meaning} | {row.total} | {row.on} |"
+    cost = f"{row.cost:g}" if row.op in GroupOp.Elementwise else ""
+    return f"| `{row.op.name}` | {sources} | {meaning} | {row.total} | {row.on} | {cost} |"
 
 
 def knobs_page() -> str:

@@ -57,7 +57,7 @@ The kernel is the same for every machine. What differs is how its loops are run,
 list of actions on axes. They are chosen for a target: here one with vectors of 32 bytes and two
 cores.""",
         """from weft.codegen.pipeline import lower
-from weft.renderer.base import Target
+from weft.machine import Target
 from weft.renderer.llvmir import LLVMRenderer
 
 target = Target(name="example", cores=2, vector_bytes=32, has_fma=True, has_threads=True)

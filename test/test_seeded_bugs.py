@@ -27,8 +27,8 @@ from weft.codegen.opt import actions as opt_actions
 from weft.dtype import DType, dtypes
 from weft.engine import memory
 from weft.errors import SpecError
+from weft.machine import Target
 from weft.renderer import llvm_base
-from weft.renderer.base import Target
 from weft.renderer.python import PythonRenderer
 from weft.schedule import index
 from weft.schedule import pipeline as schedule_pipeline

@@ -32,7 +32,7 @@ from weft.engine.programs import clear_programs
 from weft.engine.search_trial import first_difference, index_bounds, numbers
 from weft.errors import DataError
 from weft.helpers import diskcache_put
-from weft.renderer.base import Target
+from weft.machine import Target
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 

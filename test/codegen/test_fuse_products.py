@@ -8,7 +8,7 @@ import pytest
 from weft import Tensor
 from weft.codegen.fuse_products import fuse_products
 from weft.dtype import dtypes
-from weft.renderer.base import Target
+from weft.machine import Target
 from weft.uop.node import UOp
 from weft.uop.opset import SUMMING, Ops
 

@@ -25,7 +25,8 @@ from weft.codegen.pipeline import lower
 from weft.dtype import dtypes
 from weft.errors import CompileError, SpecError
 from weft.knobs import Context
-from weft.renderer.base import ProgramSpec, Target
+from weft.machine import Target
+from weft.renderer.base import ProgramSpec
 from weft.renderer.python import PythonRenderer
 from weft.runtime.interpreter import Interpreter, view_memory
 from weft.uop.args import AxisType, StageArg

@@ -13,7 +13,7 @@ from weft.codegen.opt.opt import Opt, OptOps
 from weft.codegen.pipeline import lower
 from weft.codegen.shuffle import squares
 from weft.knobs import Context
-from weft.renderer.base import Target
+from weft.machine import Target
 from weft.renderer.llvmir import LLVMRenderer
 from weft.renderer.python import PythonRenderer
 from weft.uop.args import AxisType

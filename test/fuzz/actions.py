@@ -29,7 +29,7 @@ from weft.dtype import from_numpy_dtype, to_numpy_dtype
 from weft.engine.programs import runner_for
 from weft.errors import WeftError
 from weft.knobs import Context
-from weft.renderer.base import Target
+from weft.machine import Target
 from weft.renderer.python import PythonRenderer
 from weft.uop.args import AxisType
 from weft.uop.node import UOp

@@ -11,9 +11,9 @@ from weft import Tensor, TinyJit, dtypes
 from weft.codegen.opt.opt import OptOps
 from weft.codegen.pipeline import lower
 from weft.knobs import NOOPT
+from weft.machine import Target
 from weft.nn.formats.dequantise import FORMATS, BlockFormat
 from weft.nn.formats.relayout import laid_out
-from weft.renderer.base import Target
 from weft.renderer.llvmir import LLVMRenderer
 
 BLOCKS = {f.name: f for f in FORMATS.values() if isinstance(f, BlockFormat)}

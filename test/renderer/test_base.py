@@ -8,10 +8,10 @@ import pytest
 
 from weft.dtype import dtypes
 from weft.errors import CompileError
+from weft.machine import Target
 from weft.renderer.base import (
     ProgramSpec,
     Renderer,
-    Target,
     program_params,
     program_variables,
 )

@@ -9,7 +9,7 @@ from test.renderer.corpus import PROGRAMS, cases_of, check_contents
 from test.renderer.programs import run_c
 from weft.codegen.pipeline import lower
 from weft.knobs import Context
-from weft.renderer.base import Target
+from weft.machine import Target
 from weft.renderer.cstyle import CRenderer
 
 PLAIN = Target(name="c", vector_bytes=0)

@@ -12,7 +12,7 @@ from weft.codegen.pipeline import lower
 from weft.dtype import dtypes
 from weft.errors import CompileError
 from weft.knobs import Context
-from weft.renderer.base import Target
+from weft.machine import Target
 from weft.renderer.cuda import SM_90, CUDARenderer
 from weft.uop.args import LocalArg
 from weft.uop.node import UOp

@@ -21,7 +21,7 @@ from test.renderer.programs import (
 )
 from weft.dtype import dtypes
 from weft.errors import CompileError
-from weft.renderer.base import Target
+from weft.machine import Target
 from weft.renderer.llvmir import LLVMRenderer
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops

@@ -9,7 +9,7 @@ import pytest
 
 from test.renderer.programs import const, end, load, loop, program, run_llvm
 from weft.dtype import dtypes
-from weft.renderer.base import Target
+from weft.machine import Target
 from weft.renderer.llvmir import LLVMRenderer
 from weft.uop.node import UOp
 

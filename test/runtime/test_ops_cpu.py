@@ -240,7 +240,7 @@ def test_facts_are_plausible():
     facts = CPU.facts
     assert facts.cpu == CPU.arch and facts.cpu
     assert facts.vector_bytes in (16, 32, 64) and facts.vector_registers in (16, 32)
-    assert 8 << 10 <= facts.l1d_bytes <= facts.l2_bytes
+    assert 8 << 10 <= facts.caches.l1 <= facts.caches.l2
     assert facts.cores >= 1
     assert hash(facts) == hash(llvm.target())
 

@@ -17,7 +17,7 @@ from weft.codegen.opt.actions import apply_opt
 from weft.codegen.pipeline import lower
 from weft.dtype import dtypes
 from weft.errors import SpecError
-from weft.renderer.base import Target
+from weft.machine import Target
 from weft.renderer.python import PythonRenderer
 from weft.uop import prove
 from weft.uop.args import AxisType, LocalArg

@@ -31,7 +31,7 @@ from weft.codegen.decompose.decompose import RULES as DECOMPOSE
 from weft.dtype import DType, dtypes
 from weft.engine.programs import clear_programs
 from weft.knobs import Context
-from weft.renderer.base import Target
+from weft.machine import Target
 from weft.renderer.python import PythonRenderer
 from weft.schedule import prepare as prepare_module
 from weft.schedule.prepare import PrepareContext, prepare

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weft.dtype import dtypes
-from weft.renderer.base import Target
+from weft.machine import Target
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 

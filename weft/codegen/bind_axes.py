@@ -22,7 +22,7 @@ from weft.codegen.share_reduces import THREAD_KINDS
 from weft.dtype import dtypes
 from weft.errors import CompileError
 from weft.helpers import prod
-from weft.renderer.base import Target
+from weft.machine import Target
 from weft.uop.args import AxisType
 from weft.uop.node import UOp, sint
 from weft.uop.opset import Ops

@@ -16,7 +16,7 @@ from weft.codegen.opt.gpu import nests_of, runs_in_any_order
 from weft.codegen.share_reduces import THREAD_KINDS
 from weft.errors import CompileError
 from weft.helpers import prod
-from weft.renderer.base import Target
+from weft.machine import Target
 from weft.uop.args import AxisType, RangeArg, StageArg
 from weft.uop.node import UOp
 from weft.uop.opset import Ops

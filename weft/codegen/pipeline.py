@@ -33,10 +33,10 @@ from weft.codegen.share_threads import share_threads, thread_count
 from weft.codegen.widen import widen
 from weft.errors import CompileError
 from weft.knobs import DEBUG, NOOPT, SPEC
+from weft.machine import Target
 from weft.renderer.base import (
     ProgramSpec,
     Renderer,
-    Target,
     program_params,
     program_size,
     program_variables,

@@ -18,7 +18,7 @@ from weft.codegen.loops import FreshAxes, own_axes
 from weft.dtype import dtypes
 from weft.errors import CompileError
 from weft.helpers import prod
-from weft.renderer.base import Target
+from weft.machine import Target
 from weft.uop.args import AxisType, StageArg
 from weft.uop.node import UOp
 from weft.uop.opset import Ops

@@ -19,6 +19,8 @@ MATMUL = 1024
 ROUNDS = 8
 # far larger than any last cache level that a figure of memory should not come from
 STREAM_BYTES = 256 << 20
+# sums of one call where a cache is measured, so that the call does not count
+CACHE_RUNS = 16
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class Ceilings:
     read_gbs: float
     copy_gbs: float
     launch_us: float
+    cache_gbs: tuple[tuple[str, float], ...] = ()  # of one core, by level
 
 
 def best_seconds(run: Callable[[], object], rounds: int = ROUNDS) -> float:
@@ -64,7 +67,22 @@ def measure_ceilings(stream_bytes: int = STREAM_BYTES, matmul: int = MATMUL) -> 
         read_gbs=stream_bytes / read_seconds / 1e9,
         copy_gbs=2 * stream_bytes / copy_seconds / 1e9,
         launch_us=launch_seconds * 1e6,
+        cache_gbs=_measure_caches(),
     )
+
+
+def _measure_caches() -> tuple[tuple[str, float], ...]:
+    """How fast one core sums up what fills half of each cache beyond the first."""
+    target = Device[Device.DEFAULT].renderer.target
+    found: list[tuple[str, float]] = []
+    for name in ("l2", "l3"):
+        size = getattr(target, name) // 2
+        with Context(NUM_CPU_THREADS=1):
+            row = Tensor.rand(size // 4).realize()
+            total = TinyJit(lambda x: [(x + i).sum().realize() for i in range(CACHE_RUNS)])
+            seconds = best_seconds(lambda run=total, x=row: run(x))  # type: ignore[misc]
+        found.append((name, CACHE_RUNS * size / seconds / 1e9))
+    return tuple(found)
 
 
 @TinyJit

@@ -8,6 +8,7 @@ a broken part; it says so and goes on with the next.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib.metadata
 import os
 import platform
@@ -58,6 +59,7 @@ def run(args: argparse.Namespace) -> int:
         ("versions", _versions),
         ("machine", _machine),
         ("devices", _devices),
+        ("what the compiler knows of the default device", _description),
         ("cache", _cache),
         ("settings", _settings),
         ("a first kernel", _first_kernel),
@@ -137,6 +139,20 @@ def _devices(findings: list[Finding]) -> Iterator[str]:
         yield f"{name:8} opens{mark} {device.arch}".rstrip()
 
 
+def _description(findings: list[Finding]) -> Iterator[str]:
+    """The fields of `Target` that are not as for any machine, times in cycles."""
+    try:
+        target = Device[Device.DEFAULT].renderer.target
+    except WeftError:
+        return
+    for field in dataclasses.fields(target):
+        value = getattr(target, field.name)
+        if field.name == "features":
+            continue
+        asked = "" if value == field.default else " (asked of the machine)"
+        yield f"{field.name:20} {value}{asked}"
+
+
 def _cache(findings: list[Finding]) -> Iterator[str]:
     folder = cache_folder()
     yield f"folder {folder}"
@@ -213,4 +229,6 @@ def _ceilings() -> Iterator[str]:
     yield f"matmul    {found.matmul_gflops:8.1f} GFLOP/s"
     yield f"reading   {found.read_gbs:8.1f} GB/s"
     yield f"copying   {found.copy_gbs:8.1f} GB/s"
+    for name, gbs in found.cache_gbs:
+        yield f"out of {name} {gbs:8.1f} GB/s, one core"
     yield f"a launch  {found.launch_us:8.1f} us"

@@ -37,7 +37,7 @@ from weft.knobs import (
     IGNORE_BEAM_CACHE,
     TRANSCENDENTAL,
 )
-from weft.renderer.base import Target
+from weft.machine import Target
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 from weft.uop.reproduce import graph_rows, save_graph

@@ -25,7 +25,7 @@ from weft.codegen.pipeline import lower
 from weft.device import Buffer, Device, Program
 from weft.dtype import DType, dtypes
 from weft.engine.programs import facts_of
-from weft.renderer.base import Target
+from weft.machine import Target
 from weft.scalar import bits_of, value_of_bits
 from weft.uop.node import UOp
 from weft.uop.opset import Ops

@@ -21,8 +21,8 @@ from weft.device import Device
 from weft.dtype import dtypes
 from weft.helpers import ceildiv, prod
 from weft.knobs import WINO
+from weft.machine import Target
 from weft.mixin.movement import is_int
-from weft.renderer.base import Target
 from weft.uop.opset import Ops
 
 Matrix = tuple[tuple[float, ...], ...]

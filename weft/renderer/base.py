@@ -1,8 +1,8 @@
-"""What a renderer is, what it knows of its target, and what a lowered kernel looks like.
+"""What a renderer is, and what a lowered kernel looks like.
 
-In: nothing. Out: `Target` (facts of the machine), `Renderer` (linear program -> text) and
-`ProgramSpec` (everything about one lowered kernel). First of the renderers; codegen, devices and
-the engine read these.
+In: the description of a machine. Out: `Renderer` (linear program -> text) and `ProgramSpec`
+(everything about one lowered kernel). First of the renderers; codegen, devices and the engine read
+these.
 Invariant: a renderer prints what the linear program says; it never decides or optimises anything.
 """
 
@@ -14,39 +14,9 @@ from typing import Any
 
 from weft.dtype import DType, dtypes
 from weft.errors import CompileError
+from weft.machine import Target as Target
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
-
-
-@dataclass(frozen=True)
-class Target:
-    """Facts of a machine that codegen may use. Sizes are in bytes. The defaults suit any."""
-
-    name: str = "generic"
-    cores: int = 1
-    vector_bytes: int = 16  # of one vector register; 0: no vectors, every value is scalar
-    vector_registers: int = 16
-    has_fma: bool = False
-    products: int = 2  # multiply-adds of whole vectors that a core begins in a cycle
-    l1: int = 32 << 10
-    l2: int = 512 << 10
-    l3: int = 8 << 20
-    has_threads: bool = False  # THREAD axes: the kernel runs part of its outermost axis per call
-    has_local: bool = False  # LOCAL axes, shared memory and barriers, as GPUs have
-    max_buffers: int = 256
-    index_dtype: DType = dtypes.int64
-    has_half_conversion: bool = False  # float16 <-> float32 in one instruction
-    has_max: bool = True  # MAX of floats in one instruction, NaN and zeros included (not on x86)
-    has_streaming: bool = False  # stores that leave the caches alone (x86)
-    has_rounding: bool = True  # TRUNC in one instruction (x86 has it from SSE4.1 on)
-    tensor_cores: tuple[Any, ...] = ()
-    # of targets with groups of threads; a group is what shares memory and barriers
-    group_threads: int = 1  # at most so many in a group
-    group_limits: tuple[int, ...] = ()  # and so many along x, y and z
-    grid_limits: tuple[int, ...] = ()  # groups along x, y and z
-    shared_bytes: int = 0  # memory that a group shares
-    warp_size: int = 1  # threads of a group that run in step
-    features: tuple[str, ...] = ()  # further names, sorted, of what only one renderer asks about
 
 
 class Renderer:

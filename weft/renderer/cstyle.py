@@ -16,7 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from weft.dtype import DType, bits_of, dtypes
 from weft.errors import CompileError
-from weft.renderer.base import Renderer, Target, program_params, program_variables
+from weft.machine import Target
+from weft.renderer.base import Renderer, program_params, program_variables
 from weft.uop.args import AxisType
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops

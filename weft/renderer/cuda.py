@@ -12,7 +12,8 @@ import math
 from collections.abc import Sequence
 
 from weft.dtype import DType, dtypes
-from weft.renderer.base import Target, program_variables
+from weft.machine import Target
+from weft.renderer.base import program_variables
 from weft.renderer.cstyle import Template, strip
 from weft.renderer.groups import (
     AXES,

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from weft.dtype import DType
 from weft.errors import CompileError
-from weft.renderer.base import Target
+from weft.machine import Target
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
 from weft.dtype import DType, dtypes
-from weft.renderer.base import Renderer, Target, program_params, program_variables
+from weft.machine import Target
+from weft.renderer.base import Renderer, program_params, program_variables
 from weft.renderer.llvm_base import NATIVE, LLVMFunction, memory_name, symbol
 from weft.renderer.llvm_survey import LINE_BYTES, streamed_stores
 from weft.uop.args import AxisType

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.dtype import DType, dtypes
-from weft.renderer.base import Target, program_variables
+from weft.machine import Target
+from weft.renderer.base import program_variables
 from weft.renderer.cstyle import Template, strip
 from weft.renderer.groups import GroupStyle, call, group_sizes, is_written
 from weft.uop.node import UOp

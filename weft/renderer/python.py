@@ -21,7 +21,8 @@ from typing import Any
 
 from weft.dtype import ConstFloat, DType, to_dtype
 from weft.errors import CompileError, WeftError
-from weft.renderer.base import Renderer, Target
+from weft.machine import Target
+from weft.renderer.base import Renderer
 from weft.uop.args import AxisType, LocalArg, ParamArg, RangeArg, VariableArg
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops

@@ -17,7 +17,8 @@ import math
 from collections.abc import Sequence
 
 from weft.dtype import DType, dtypes
-from weft.renderer.base import Target, program_variables
+from weft.machine import Target
+from weft.renderer.base import program_variables
 from weft.renderer.cstyle import INFIX, Template, strip
 from weft.renderer.groups import GroupStyle, call, group_sizes
 from weft.uop.node import UOp

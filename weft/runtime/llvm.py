@@ -12,6 +12,7 @@ import contextlib
 import functools
 import hashlib
 import importlib
+import mmap
 import os
 import platform
 import re
@@ -103,6 +104,17 @@ def _binding() -> Any:
 
 
 @dataclass(frozen=True)
+class CacheFacts:
+    """The data caches of one core, in bytes."""
+
+    l1: int = 32 << 10
+    l2: int = 512 << 10
+    l3: int = 8 << 20
+    line: int = 64
+    alias: int = 4 << 10  # of L1: what lies this far apart falls into the same lines
+
+
+@dataclass(frozen=True)
 class CPUFacts:
     """What codegen and renderers may know of the host's CPU. Sizes are in bytes."""
 
@@ -117,9 +129,8 @@ class CPUFacts:
     has_max: bool
     has_streaming: bool
     has_rounding: bool
-    l1d_bytes: int
-    l2_bytes: int
-    l3_bytes: int
+    caches: CacheFacts
+    page_bytes: int
     cores: int
 
 
@@ -140,7 +151,6 @@ def _facts(cores: int) -> CPUFacts:
     vector_bytes, vector_registers = _vector_unit(triple, features)
     is_arm = triple.startswith(("aarch64", "arm64"))
     is_x86 = triple.startswith(("x86_64", "i686"))
-    caches = cache_sizes()
     return CPUFacts(
         cpu=cpu,
         triple=triple,
@@ -156,9 +166,8 @@ def _facts(cores: int) -> CPUFacts:
         has_max=not (is_x86 and "sse4.1" in features),
         has_streaming=is_x86,
         has_rounding=is_arm or "sse4.1" in features,
-        l1d_bytes=caches[1],
-        l2_bytes=caches[2],
-        l3_bytes=caches[3],
+        caches=cache_facts(),
+        page_bytes=mmap.PAGESIZE,
         cores=cores,
     )
 
@@ -174,21 +183,37 @@ def _vector_unit(triple: str, features: frozenset[str]) -> tuple[int, int]:
 
 
 @functools.cache
-def cache_sizes() -> dict[int, int]:
-    """Bytes of the data caches by level, from the operating system or sensible defaults."""
-    sizes = {1: 32 << 10, 2: 512 << 10, 3: 8 << 20}
+def cache_facts() -> CacheFacts:
+    """The data caches as the operating system tells of them, sensible defaults elsewhere."""
+    found: dict[str, int] = {}
     for entry in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
         try:
             kind = (entry / "type").read_text().strip()
             level = int((entry / "level").read_text())
-            text = (entry / "size").read_text().strip()
-            units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-            size = int(text[:-1]) * units[text[-1]] if text[-1] in units else int(text)
+            size = _bytes_of((entry / "size").read_text().strip())
         except (OSError, ValueError, IndexError):
             continue
-        if kind != "Instruction" and level in sizes and size > 0:
-            sizes[level] = size
-    return sizes
+        if kind == "Instruction" or level not in (1, 2, 3) or size <= 0:
+            continue
+        found[f"l{level}"] = size
+        if level == 1:
+            found.update(_line_facts(entry, size))
+    return CacheFacts(**found)
+
+
+def _bytes_of(text: str) -> int:
+    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+    return int(text[:-1]) * units[text[-1]] if text[-1] in units else int(text)
+
+
+def _line_facts(entry: Path, size: int) -> dict[str, int]:
+    """Line and alias of a cache, where it tells its lines and ways."""
+    try:
+        line = int((entry / "coherency_line_size").read_text())
+        ways = int((entry / "ways_of_associativity").read_text())
+    except (OSError, ValueError):
+        return {}
+    return {"line": line, "alias": size // ways} if line > 0 and 0 < ways < size else {}
 
 
 def usable_cores() -> int:

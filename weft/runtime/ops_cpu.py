@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from weft.contracts import BaseDevice, Program
 from weft.device import Buffer
 from weft.errors import ArgumentError
-from weft.renderer.base import Target
+from weft.machine import Target
 from weft.renderer.llvmir import LLVMRenderer
 from weft.runtime.llvm import CPUFacts, LoadedCode, compile_own, load, target, usable_cores
 from weft.runtime.llvm_parallel import ParallelLLVMCompiler
@@ -198,9 +198,14 @@ def describe_target(facts: CPUFacts) -> Target:
         vector_registers=facts.vector_registers,
         has_fma=facts.has_fma,
         products=facts.products,
-        l1=facts.l1d_bytes,
-        l2=facts.l2_bytes,
-        l3=facts.l3_bytes,
+        l1=facts.caches.l1,
+        l2=facts.caches.l2,
+        l3=facts.caches.l3,
+        line_bytes=facts.caches.line,
+        page_bytes=facts.page_bytes,
+        alias_bytes=facts.caches.alias,
+        # instructions of the widest x86 vectors broadcast an operand as they read it
+        broadcast_cycles=1 / 4 if facts.vector_bytes == 64 else 1.0,
         has_threads=True,
         has_half_conversion=facts.has_half_conversion,
         has_max=facts.has_max,

@@ -13,7 +13,7 @@ from typing import Any
 
 from weft.contracts import Allocator, BaseDevice, Compiler, Program
 from weft.device import Buffer
-from weft.renderer.base import Target
+from weft.machine import Target
 from weft.renderer.llvmir import LLVMRenderer
 
 _TARGET = Target(

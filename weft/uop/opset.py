@@ -172,25 +172,98 @@ class OpRow:
     associative: bool = False
     idempotent: bool = False
     identity: float | None = None  # neutral element of a reduction with this op (MAX: dtype min)
+    # vector instructions of one element where a machine has none of its own for it
+    cost: float = 1.0
+    groups: str = ""  # sets of ops that it is in and that the other columns do not give
 
 
 _ROWS = (
     # ------------------------------------------------------------ leaves
-    OpRow(Ops.CONST, 0, Shape.SCALAR, Typing.GIVEN, "the number in arg"),
-    OpRow(Ops.VARIABLE, 0, Shape.SCALAR, Typing.GIVEN, "a run-time integer, arg VariableArg"),
-    OpRow(Ops.BIND, 2, Shape.SCALAR, Typing.SAME, "(VARIABLE, CONST): the variable with a value"),
-    OpRow(Ops.BUFFER, 0, Shape.OWN, Typing.GIVEN, "storage on a device, arg BufferArg"),
-    OpRow(Ops.PARAM, 0, Shape.OWN, Typing.GIVEN, "buffer number slot of a kernel, arg ParamArg"),
+    OpRow(Ops.CONST, 0, Shape.SCALAR, Typing.GIVEN, "the number in arg", groups="irreducible"),
+    OpRow(
+        Ops.VARIABLE,
+        0,
+        Shape.SCALAR,
+        Typing.GIVEN,
+        "a run-time integer, arg VariableArg",
+        groups="irreducible",
+    ),
+    OpRow(
+        Ops.BIND,
+        2,
+        Shape.SCALAR,
+        Typing.SAME,
+        "(VARIABLE, CONST): the variable with a value",
+        groups="irreducible",
+    ),
+    OpRow(
+        Ops.BUFFER,
+        0,
+        Shape.OWN,
+        Typing.GIVEN,
+        "storage on a device, arg BufferArg",
+        groups="storage memory",
+    ),
+    OpRow(
+        Ops.PARAM,
+        0,
+        Shape.OWN,
+        Typing.GIVEN,
+        "buffer number slot of a kernel, arg ParamArg",
+        groups="storage memory irreducible",
+    ),
     OpRow(Ops.IOTA, (0, 1), Shape.OWN, Typing.GIVEN, "0, 1, ... n-1; arg n, or None and src n"),
     # ------------------------------------------------------------ movement
-    OpRow(Ops.RESHAPE, (1, None), Shape.OWN, Typing.SAME, "the same elements in another shape"),
-    OpRow(Ops.PERMUTE, 1, Shape.OWN, Typing.SAME, "axes in the order of arg"),
-    OpRow(Ops.EXPAND, (1, None), Shape.OWN, Typing.SAME, "axes of size 1 repeated to arg"),
-    OpRow(Ops.PAD, (1, None), Shape.OWN, Typing.SAME, "zeros around; arg ((before, after), ...)"),
-    OpRow(Ops.SHRINK, (1, None), Shape.OWN, Typing.SAME, "a box; arg ((start, stop), ...)"),
-    OpRow(Ops.FLIP, 1, Shape.OWN, Typing.SAME, "axes reversed; arg a bool per axis"),
     OpRow(
-        Ops.STRIDE, 1, Shape.OWN, Typing.SAME, "every arg[i]-th element of axis i, from the first"
+        Ops.RESHAPE,
+        (1, None),
+        Shape.OWN,
+        Typing.SAME,
+        "the same elements in another shape",
+        groups="movement view",
+    ),
+    OpRow(
+        Ops.PERMUTE, 1, Shape.OWN, Typing.SAME, "axes in the order of arg", groups="movement view"
+    ),
+    OpRow(
+        Ops.EXPAND,
+        (1, None),
+        Shape.OWN,
+        Typing.SAME,
+        "axes of size 1 repeated to arg",
+        groups="movement",
+    ),
+    OpRow(
+        Ops.PAD,
+        (1, None),
+        Shape.OWN,
+        Typing.SAME,
+        "zeros around; arg ((before, after), ...)",
+        groups="movement",
+    ),
+    OpRow(
+        Ops.SHRINK,
+        (1, None),
+        Shape.OWN,
+        Typing.SAME,
+        "a box; arg ((start, stop), ...)",
+        groups="movement view",
+    ),
+    OpRow(
+        Ops.FLIP,
+        1,
+        Shape.OWN,
+        Typing.SAME,
+        "axes reversed; arg a bool per axis",
+        groups="movement view",
+    ),
+    OpRow(
+        Ops.STRIDE,
+        1,
+        Shape.OWN,
+        Typing.SAME,
+        "every arg[i]-th element of axis i, from the first",
+        groups="movement view",
     ),
     # ------------------------------------------------------------ other tensor-level ops
     OpRow(Ops.CAT, (1, None), Shape.OWN, Typing.ALL_SAME, "sources one after another on axis arg"),
@@ -226,11 +299,22 @@ _ROWS = (
         Ops.AFTER, (1, None), Shape.SAME, Typing.SAME, "src[0] once the effects src[1:] happened"
     ),
     # ------------------------------------------------------------ elementwise: unary
-    OpRow(Ops.NEG, 1, Shape.ELEMENTWISE, Typing.SAME, "-x", "ints wrap", on="number"),
-    OpRow(Ops.EXP2, 1, Shape.ELEMENTWISE, Typing.SAME, "2**x", "overflow inf", on="float"),
-    OpRow(Ops.LOG2, 1, Shape.ELEMENTWISE, Typing.SAME, "log2(x)", "0: -inf; x<0: nan", on="float"),
-    OpRow(Ops.SIN, 1, Shape.ELEMENTWISE, Typing.SAME, "sin(x)", "inf: nan", on="float"),
-    OpRow(Ops.SQRT, 1, Shape.ELEMENTWISE, Typing.SAME, "square root", "x<0: nan", on="float"),
+    OpRow(Ops.NEG, 1, Shape.ELEMENTWISE, Typing.SAME, "-x", "ints wrap", on="number", cost=0.5),
+    OpRow(Ops.EXP2, 1, Shape.ELEMENTWISE, Typing.SAME, "2**x", "overflow inf", on="float", cost=14),
+    OpRow(
+        Ops.LOG2,
+        1,
+        Shape.ELEMENTWISE,
+        Typing.SAME,
+        "log2(x)",
+        "0: -inf; x<0: nan",
+        on="float",
+        cost=20,
+    ),
+    OpRow(Ops.SIN, 1, Shape.ELEMENTWISE, Typing.SAME, "sin(x)", "inf: nan", on="float", cost=40),
+    OpRow(
+        Ops.SQRT, 1, Shape.ELEMENTWISE, Typing.SAME, "square root", "x<0: nan", on="float", cost=4
+    ),
     OpRow(Ops.TRUNC, 1, Shape.ELEMENTWISE, Typing.SAME, "towards zero", "-0.5: -0.0", on="float"),
     # ------------------------------------------------------------ elementwise: binary
     OpRow(
@@ -244,6 +328,7 @@ _ROWS = (
         commutative=True,
         associative=True,
         identity=0,
+        groups="reduce",
     ),
     OpRow(
         Ops.MUL,
@@ -256,8 +341,11 @@ _ROWS = (
         commutative=True,
         associative=True,
         identity=1,
+        groups="reduce",
     ),
-    OpRow(Ops.FDIV, 2, Shape.ELEMENTWISE, Typing.ALL_SAME, "x / y", "as IEEE 754", on="float"),
+    OpRow(
+        Ops.FDIV, 2, Shape.ELEMENTWISE, Typing.ALL_SAME, "x / y", "as IEEE 754", on="float", cost=4
+    ),
     OpRow(
         Ops.IDIV,
         2,
@@ -266,6 +354,7 @@ _ROWS = (
         "floor(x / y), as Python's //",
         "y=0: 0; least // -1 wraps",
         on="int",
+        cost=10,
     ),
     OpRow(
         Ops.MOD,
@@ -275,6 +364,7 @@ _ROWS = (
         "x - y*floor(x / y), as Python's %",
         "y=0: 0",
         on="int",
+        cost=10,
     ),
     OpRow(
         Ops.MAX,
@@ -286,12 +376,32 @@ _ROWS = (
         commutative=True,
         associative=True,
         idempotent=True,
+        cost=2,
+        groups="reduce",
     ),
-    OpRow(Ops.POW, 2, Shape.ELEMENTWISE, Typing.ALL_SAME, "x**y", "as C's pow", on="float"),
-    OpRow(Ops.CMPLT, 2, Shape.ELEMENTWISE, Typing.COMPARE, "x < y", "nan: False"),
-    OpRow(Ops.CMPNE, 2, Shape.ELEMENTWISE, Typing.COMPARE, "x != y", "nan: True", commutative=True),
     OpRow(
-        Ops.CMPEQ, 2, Shape.ELEMENTWISE, Typing.COMPARE, "x == y", "nan: False", commutative=True
+        Ops.POW, 2, Shape.ELEMENTWISE, Typing.ALL_SAME, "x**y", "as C's pow", on="float", cost=60
+    ),
+    OpRow(Ops.CMPLT, 2, Shape.ELEMENTWISE, Typing.COMPARE, "x < y", "nan: False", cost=0.5),
+    OpRow(
+        Ops.CMPNE,
+        2,
+        Shape.ELEMENTWISE,
+        Typing.COMPARE,
+        "x != y",
+        "nan: True",
+        commutative=True,
+        cost=0.5,
+    ),
+    OpRow(
+        Ops.CMPEQ,
+        2,
+        Shape.ELEMENTWISE,
+        Typing.COMPARE,
+        "x == y",
+        "nan: False",
+        commutative=True,
+        cost=0.5,
     ),
     OpRow(
         Ops.AND,
@@ -350,9 +460,10 @@ _ROWS = (
         Typing.ALL_SAME,
         "Threefry-2x32-20 of Random123: (counter, key) uint64 -> uint64; word 0 is the low half",
         on="int",
+        cost=150,
     ),
     # ------------------------------------------------------------ elementwise: ternary and types
-    OpRow(Ops.WHERE, 3, Shape.ELEMENTWISE, Typing.WHERE, "y where c else z"),
+    OpRow(Ops.WHERE, 3, Shape.ELEMENTWISE, Typing.WHERE, "y where c else z", cost=0.5),
     OpRow(Ops.MULACC, 3, Shape.ELEMENTWISE, Typing.ALL_SAME, "x * y + z, once rounded", on="float"),
     OpRow(
         Ops.MULADD,
@@ -370,13 +481,33 @@ _ROWS = (
         Typing.GIVEN,
         "the value in another dtype; floats round to nearest even, ints wrap",
         "float to int saturates, nan: 0; to bool: x != 0",
+        groups="conversion",
     ),
-    OpRow(Ops.BITCAST, 1, Shape.OWN, Typing.GIVEN, "the same bits; another size: the last axis"),
+    OpRow(
+        Ops.BITCAST,
+        1,
+        Shape.OWN,
+        Typing.GIVEN,
+        "the same bits; another size: the last axis",
+        groups="conversion",
+    ),
     # ------------------------------------------------------------ kernels
     OpRow(
-        Ops.RANGE, 1, Shape.SCALAR, Typing.GIVEN, "(size,): an axis, 0 <= value < size; RangeArg"
+        Ops.RANGE,
+        1,
+        Shape.SCALAR,
+        Typing.GIVEN,
+        "(size,): an axis, 0 <= value < size; RangeArg",
+        groups="irreducible",
     ),
-    OpRow(Ops.SPECIAL, 1, Shape.SCALAR, Typing.GIVEN, "(size,): a hardware index named by arg"),
+    OpRow(
+        Ops.SPECIAL,
+        1,
+        Shape.SCALAR,
+        Typing.GIVEN,
+        "(size,): a hardware index named by arg",
+        groups="irreducible",
+    ),
     OpRow(
         Ops.INDEX,
         (2, 3),
@@ -409,9 +540,10 @@ _ROWS = (
         Shape.OWN,
         Typing.SAME,
         "(value, RANGE...): fast memory filled with value over the ranges, row-major; StageArg",
+        groups="memory",
     ),
     # ------------------------------------------------------------ programs
-    OpRow(Ops.LOCAL, 0, Shape.OWN, Typing.GIVEN, "fast memory, arg LocalArg"),
+    OpRow(Ops.LOCAL, 0, Shape.OWN, Typing.GIVEN, "fast memory, arg LocalArg", groups="memory"),
     OpRow(Ops.ACC, 1, Shape.SCALAR, Typing.SAME, "(initial value,): a register, arg its number"),
     OpRow(Ops.ACC_SET, 2, Shape.NONE, Typing.VOID, "(ACC, value): the register's new value"),
     OpRow(Ops.END, 1, Shape.NONE, Typing.VOID, "(RANGE,): the end of its loop"),
@@ -446,45 +578,37 @@ _ROWS = (
 OPSET: dict[Ops, OpRow] = {row.op: row for row in _ROWS}
 
 
-class GroupOp:
-    """Sets of ops, for patterns and tests."""
+def _elementwise(arity: int) -> frozenset[Ops]:
+    """Ops that compute an element out of `arity` others; not those that only change its type."""
+    return frozenset(
+        row.op
+        for row in _ROWS
+        if row.shape is Shape.ELEMENTWISE and row.arity == arity and not row.groups == "conversion"
+    )
 
-    Unary = frozenset({Ops.NEG, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.SQRT, Ops.TRUNC})
-    Binary = frozenset(
-        {
-            Ops.ADD,
-            Ops.MUL,
-            Ops.FDIV,
-            Ops.IDIV,
-            Ops.MOD,
-            Ops.MAX,
-            Ops.POW,
-            Ops.CMPLT,
-            Ops.CMPNE,
-            Ops.CMPEQ,
-            Ops.AND,
-            Ops.OR,
-            Ops.XOR,
-            Ops.SHL,
-            Ops.SHR,
-            Ops.THREEFRY,
-        }
-    )
-    Ternary = frozenset({Ops.WHERE, Ops.MULACC, Ops.MULADD})
+
+def _group(name: str) -> frozenset[Ops]:
+    return frozenset(row.op for row in _ROWS if name in row.groups.split())
+
+
+class GroupOp:
+    """Sets of ops, for patterns and tests: all of them follow from the rows."""
+
+    Unary = _elementwise(1)
+    Binary = _elementwise(2)
+    Ternary = _elementwise(3)
     ALU = Unary | Binary | Ternary
-    Elementwise = ALU | {Ops.CAST, Ops.BITCAST}
-    Movement = frozenset(
-        {Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND, Ops.PAD, Ops.SHRINK, Ops.FLIP, Ops.STRIDE}
-    )
+    Elementwise = ALU | _group("conversion")
+    Movement = _group("movement")
     # movement whose result can be written through: every element of the view is one of the source
-    View = Movement - {Ops.PAD, Ops.EXPAND}
-    Comparison = frozenset({Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ})
+    View = _group("view")
+    Comparison = frozenset(row.op for row in _ROWS if row.typing is Typing.COMPARE)
     Commutative = frozenset(row.op for row in _ROWS if row.commutative)
     Associative = frozenset(row.op for row in _ROWS if row.associative)
     Idempotent = frozenset(row.op for row in _ROWS if row.idempotent)
-    Reduce = frozenset({Ops.ADD, Ops.MUL, Ops.MAX})
+    Reduce = _group("reduce")
     Broadcastable = Binary | Ternary
-    Defines = frozenset({Ops.BUFFER, Ops.PARAM})
-    Irreducible = frozenset({Ops.CONST, Ops.VARIABLE, Ops.BIND, Ops.PARAM, Ops.SPECIAL, Ops.RANGE})
-    Memory = frozenset({Ops.BUFFER, Ops.PARAM, Ops.LOCAL, Ops.STAGE})
+    Defines = _group("storage")
+    Irreducible = _group("irreducible")
+    Memory = _group("memory")
     All = frozenset(Ops)

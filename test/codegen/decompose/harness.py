@@ -9,7 +9,8 @@ import numpy as np
 from test.renderer.programs import elementwise, empty, run_c, run_llvm
 from weft.codegen.decompose.decompose import decompose
 from weft.dtype import DType, dtypes
-from weft.renderer.base import Renderer, Target
+from weft.machine import Target
+from weft.renderer.base import Renderer
 from weft.renderer.cstyle import CRenderer
 from weft.renderer.llvmir import LLVMRenderer
 from weft.runtime.interpreter import Interpreter, view_memory

@@ -6,7 +6,8 @@ import pytest
 
 from weft.codegen.decompose.decompose import decompose
 from weft.dtype import DType, dtypes
-from weft.renderer.base import Renderer, Target
+from weft.machine import Target
+from weft.renderer.base import Renderer
 from weft.renderer.cstyle import CRenderer
 from weft.renderer.llvmir import LLVMRenderer
 from weft.renderer.python import PythonRenderer

@@ -17,7 +17,7 @@ from test.optional import STRICTEST
 from weft.codegen.pipeline import lower
 from weft.dtype import dtypes
 from weft.knobs import Context
-from weft.renderer.base import Target
+from weft.machine import Target
 from weft.renderer.python import PythonRenderer
 from weft.uop.node import UOp
 from weft.uop.opset import Ops

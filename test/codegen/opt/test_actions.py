@@ -15,7 +15,7 @@ from weft.codegen.opt import Opt, OptOps
 from weft.codegen.opt.actions import apply_opt
 from weft.codegen.opt.axes import all_axes, closed_axes
 from weft.codegen.opt.opt import OptError
-from weft.renderer.base import Target
+from weft.machine import Target
 from weft.uop.args import AxisType
 from weft.uop.node import UOp
 from weft.uop.opset import Ops

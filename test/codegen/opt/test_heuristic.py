@@ -14,11 +14,10 @@ from test.codegen.kernel_builder import Axes, kernel, load, params
 from test.codegen.opt.kernels import KERNELS, numbers, run_for, run_plain, zeros
 from weft.codegen.opt.heuristic import optimise
 from weft.codegen.opt.opt import Opt, OptOps
-from weft.codegen.opt.stage import SCRATCH_BYTES
 from weft.codegen.pipeline import lower
 from weft.dtype import dtypes
 from weft.knobs import Context
-from weft.renderer.base import Target
+from weft.machine import Target
 from weft.renderer.llvmir import LLVMRenderer
 from weft.uop.args import AxisType, StageArg
 from weft.uop.node import UOp
@@ -76,7 +75,7 @@ def accumulators(ast: UOp) -> int:
 @pytest.mark.parametrize("products", [1, 2])
 def test_near_operands_have_a_tile_that_keeps_the_units_busy_and_no_larger(products: int) -> None:
     """Registers beyond that would only make the program longer."""
-    target = replace(WIDE, products=products)
+    target = replace(WIDE, products=products, broadcast_cycles=1 / 4)
     near, far = product(256, 256, 256), product(1024, 1024, 1024)
     assert accumulators(optimise(near, target)) == 8 * products
     assert accumulators(optimise(far, target)) > 16
@@ -115,7 +114,7 @@ def test_scratch_stays_small() -> None:
     for k in (256, 4096, 100_000):
         ast = optimise(product(512, 512, k), WIDE)
         for stage in (u for u in ast.toposort() if u.op is Ops.STAGE):
-            assert np.prod([axis.src[0].arg for axis in stage.src[1:]]) * 4 <= SCRATCH_BYTES
+            assert np.prod([axis.src[0].arg for axis in stage.src[1:]]) * 4 <= WIDE.scratch_bytes
 
 
 def test_elementwise_is_flat_and_shared() -> None:

@@ -14,7 +14,7 @@ from weft.codegen.pipeline import lower
 from weft.device import Buffer, Device
 from weft.dtype import from_numpy_dtype
 from weft.knobs import Context
-from weft.renderer.base import Target
+from weft.machine import Target
 from weft.renderer.llvmir import LLVMRenderer
 from weft.uop.node import UOp
 

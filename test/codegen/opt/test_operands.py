@@ -11,7 +11,7 @@ from test.codegen.opt.test_heuristic import TARGETS, WIDE
 from weft.codegen.opt.heuristic import optimise
 from weft.codegen.opt.opt import OptOps
 from weft.dtype import dtypes
-from weft.renderer.base import Target
+from weft.machine import Target
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 

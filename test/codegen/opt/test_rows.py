@@ -9,7 +9,7 @@ from weft import Tensor, dtypes
 from weft.codegen.opt.heuristic import optimise
 from weft.codegen.opt.opt import Opt, OptOps
 from weft.dtype import DType
-from weft.renderer.base import Target
+from weft.machine import Target
 
 WIDE = Target("wide", cores=2, vector_bytes=64, vector_registers=32, has_threads=True, has_fma=True)
 

@@ -12,7 +12,7 @@ from weft import Context, Tensor, dtypes
 from weft.codegen.opt import Opt, OptOps
 from weft.codegen.opt.heuristic import optimise
 from weft.codegen.pipeline import lower
-from weft.renderer.base import Target
+from weft.machine import Target
 from weft.renderer.python import PythonRenderer
 from weft.uop.node import UOp
 from weft.uop.opset import Ops

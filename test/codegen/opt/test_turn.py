@@ -13,7 +13,7 @@ from weft.codegen.opt.heuristic import merge_axes, optimise
 from weft.codegen.opt.survey import nests_of
 from weft.codegen.opt.turn import turn_opts
 from weft.codegen.pipeline import lower
-from weft.renderer.base import Target
+from weft.machine import Target
 from weft.renderer.python import PythonRenderer
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
@@ -66,7 +66,7 @@ def test_large_ones_run_in_blocks() -> None:
     ids=["in order", "a row for all", "backwards", "few apart", "few rows", "small"],
 )
 def test_what_is_not_turned_has_no_squares(tensor: Any) -> None:
-    (nest,) = nests_of(list(merge_axes(kernel_of(tensor())).src), 16)
+    (nest,) = nests_of(list(merge_axes(kernel_of(tensor())).src), WIDE)
     assert turn_opts(nest, WIDE) == []
 
 

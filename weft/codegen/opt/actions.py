@@ -34,7 +34,7 @@ from weft.codegen.opt.stage import stage
 from weft.codegen.opt.strides import Strides
 from weft.codegen.opt.sweep import sweep
 from weft.dtype import DType, dtypes
-from weft.renderer.base import Target
+from weft.machine import Target
 from weft.uop.args import AxisType
 from weft.uop.node import CLOSES, UOp
 from weft.uop.opset import OPSET, GroupOp, Ops
@@ -390,7 +390,7 @@ def group(ast: UOp, axis: UOp, size: int, target: Target) -> UOp:
 def use_tensor_core(ast: UOp, target: Target) -> UOp:
     """A product of fragments in one instruction, where the target describes such fragments."""
     raise OptError(
-        f"target {target.name} describes {len(target.tensor_cores)} tensor-core fragments; "
+        f"target {target.name} describes {len(target.fragments)} tensor-core fragments; "
         "none fits this kernel"
     )
 
@@ -508,10 +508,10 @@ def _act(ast: UOp, opt: Opt, target: Target) -> UOp:
         if not isinstance(opt.axis, int) or not isinstance(opt.arg, tuple):
             raise OptError(f"STAGE needs a buffer's slot and the axes to fill, found {opt!r}")
         axes = [find_axis(ast, name) for name in opt.arg]
-        return stage(ast, opt.axis, axes, in_squares=not target.has_local)
+        return stage(ast, opt.axis, axes, target)
     if opt.op is OptOps.SWEEP:
         rows = () if opt.arg is None else _as_tuple(opt.arg)
-        return sweep(ast, find_axis(ast, opt.axis), [find_axis(ast, name) for name in rows])
+        return sweep(ast, find_axis(ast, opt.axis), [find_axis(ast, n) for n in rows], target)
     axis = find_axis(ast, opt.axis)
     if opt.op in (OptOps.SWAP, OptOps.MERGE):
         if opt.arg is None:
@@ -527,7 +527,7 @@ def _act(ast: UOp, opt: Opt, target: Target) -> UOp:
     if opt.op is OptOps.VECTOR:
         return vectorize(ast, axis, opt.arg)
     if opt.op is OptOps.KEEP:
-        return keep(ast, axis)
+        return keep(ast, axis, target)
     if opt.arg is None:
         raise OptError(f"{opt.op.name} needs a size")
     if opt.op is OptOps.SPLIT:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from weft.knobs import BEAM
-from weft.renderer.base import Target
+from weft.machine import Target
 from weft.uop.node import UOp
 
 Chooser = Callable[[UOp, Target], UOp | None]

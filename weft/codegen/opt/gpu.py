@@ -17,7 +17,7 @@ from weft.codegen.opt.actions import apply_opt
 from weft.codegen.opt.axes import closed_axes
 from weft.codegen.opt.opt import Opt, OptError, OptOps
 from weft.codegen.opt.survey import Body, Item, Nest, extent, stays_in_order, volume
-from weft.renderer.base import Target
+from weft.machine import Target
 from weft.uop.args import AxisType
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
@@ -45,7 +45,7 @@ def optimise_groups(ast: UOp, nests: list[list[UOp]], target: Target) -> UOp:
     for stores in nests:
         if any([axis.arg.kind is not AxisType.LOOP for axis in closed_axes(stores[0])]):
             continue
-        for opt in _plan(Nest(stores, MOST_LANES), target):
+        for opt in _plan(Nest(stores, target), target):
             try:
                 ast = apply_opt(ast, opt, target)
             except OptError:

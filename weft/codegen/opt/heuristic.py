@@ -20,18 +20,17 @@ from weft.codegen.opt.axes import closed_axes, size_of
 from weft.codegen.opt.choices import MOST_CHOICES, choice_opts
 from weft.codegen.opt.chosen import chosen_kernel
 from weft.codegen.opt.gpu import optimise_groups
+from weft.codegen.opt.keep import COSTLY
 from weft.codegen.opt.operands import is_staged, slot_of, with_operands
 from weft.codegen.opt.opt import Opt, OptError, OptOps
 from weft.codegen.opt.outline import Outline
-from weft.codegen.opt.reduction import LINE_BYTES, Plan, plan_reduction
+from weft.codegen.opt.reduction import Plan, plan_reduction
 from weft.codegen.opt.rows import rows_of_stream
 from weft.codegen.opt.share import can_share, thread_opts
 from weft.codegen.opt.spread import split_divided, spread_opts
-from weft.codegen.opt.stage import SCRATCH_BYTES
 from weft.codegen.opt.streams import sweep_opts
 from weft.codegen.opt.strides import Strides
 from weft.codegen.opt.survey import (
-    WEIGHTS,
     Body,
     Choice,
     Item,
@@ -53,20 +52,15 @@ from weft.codegen.opt.tile import (
 from weft.codegen.opt.turn import turn_opts
 from weft.codegen.opt.windows import fitting_tile
 from weft.helpers import prod
-from weft.renderer.base import Target
+from weft.machine import Target
 from weft.uop.args import AxisType
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
-# instructions below which waking another core costs more than it saves
-PARALLEL_WORK = 1 << 13
-# a panel larger than this is packed even if its rows are read in order: its lines alias in cache
-PACK_BYTES = 64 << 10
 # elements in a row that a transposition reads and writes at a time
 TURN_READ, TURN_WRITE = 128, 16
 # elements of a row from which on it is kept: vectors of some lanes fill it
 LEAST_ROW = 8
-COSTLY_OPS = frozenset(op for op, weight in WEIGHTS.items() if weight >= 8)
 # of a store body: the heavier, the fewer copies
 LIGHT, HEAVY = 24, 80
 # so little of it that memory decides how long it takes
@@ -92,7 +86,7 @@ def optimise(ast: UOp, target: Target) -> UOp:
         nest = ast.replace(src=tuple(part), arg=replace(ast.arg, applied=()))
         outline = Outline(merge_axes(split_divided(nest, target)))
         nest = apply_legal(outline, choice_opts(outline.order), target).kernel()
-        if any([u.op in COSTLY_OPS for u in outline.order]):
+        if any([target.op_cost(u.op) >= COSTLY for u in outline.order]):
             nest = keep_rows(nest, target)
         nest = _optimise_nest(nest, target, threads)
         stores.extend(nest.src)
@@ -157,7 +151,7 @@ def _try(ast: UOp, opt: Opt, target: Target) -> UOp:
 def _optimise_nest(ast: UOp, target: Target, threads: bool) -> UOp:
     work = 0.0
     opts: list[Opt] = []
-    for nest in nests_of(list(ast.src), target.vector_bytes // 4):
+    for nest in nests_of(list(ast.src), target):
         nest, tiles = _with_tiles(nest, target)
         work += nest.rounds * _total(tiles)
         moved = (
@@ -165,7 +159,7 @@ def _optimise_nest(ast: UOp, target: Target, threads: bool) -> UOp:
         )
         opts += moved or tile_opts(nest, tiles, target)
     outline = apply_legal(Outline(ast), opts, target)
-    if threads and work >= PARALLEL_WORK:
+    if threads and work >= target.launch_cycles:
         outline = apply_legal(outline, thread_opts(outline, target), target)
     return outline.kernel()
 
@@ -224,9 +218,9 @@ def _body_tile(nest: Nest, body: Body, vector: UOp | None, target: Target) -> Ti
         lanes = lanes_of(vector, items, target, exact=nest.must_divide)
         if body.is_reduction:
             return best_tile(body, vector, lanes, target)
-        return plain_tile(body, vector, lanes)
+        return plain_tile(body, vector, lanes, target)
     if body is nest.bodies[-1]:
-        return plain_tile(body, None, 1)
+        return plain_tile(body, None, 1, target)
     tiles = [best_tile(body, None, 1, target)]
     for axis in body.own:
         if extent(axis) < 4 or _is_shared(nest, body, axis):
@@ -286,7 +280,7 @@ def tile_opts(nest: Nest, tiles: dict[Body, Tile], target: Target) -> list[Opt]:
         sums = prod(copies.get(axis, 1) for axis in body.around) if from_outside else 0
         plan_reduction(plan, body, tiles[body].choice, sums, target)
     if main.is_reduction and vector is not None and vector in main.axes:
-        _plan_stages(plan, nest, main, tiles[main].choice, vector)
+        _plan_stages(plan, nest, main, tiles[main].choice, vector, target)
     return plan.opts
 
 
@@ -372,7 +366,7 @@ def _store_lanes(nest: Nest, vector: UOp, lanes: int, target: Target) -> int:
         sum(item.weight for item in items) <= LIGHTEST
         and any([item.nbytes > target.l2 for item, _ in placed])
         and all([steps.get(vector) == 1 and vector not in item.masked for item, steps in placed])
-        and all([lanes * item.dtype.itemsize >= LINE_BYTES for item, _ in placed])
+        and all([lanes * item.dtype.itemsize >= target.line_bytes for item, _ in placed])
     ):
         return lanes // 2
     return lanes
@@ -393,7 +387,7 @@ def _store_copies(stores: Body, vector: UOp, lanes: int) -> int:
 
 def _stream_copies(body: Body, vector: UOp, lanes: int, target: Target) -> int:
     """Column sums: long pieces of each row, but rounds enough for all cores."""
-    copies = 16
+    copies = target.vector_registers // 2
     others = volume([axis for axis in body.around if axis is not vector])
     while copies > 1 and (
         copies * lanes > extent(vector)
@@ -450,14 +444,16 @@ def _plan_turn(plan: Plan, stores: Body, target: Target) -> None:
             return
 
 
-def _plan_stages(plan: Plan, nest: Nest, body: Body, choice: Choice, vector: UOp) -> None:
+def _plan_stages(
+    plan: Plan, nest: Nest, body: Body, choice: Choice, vector: UOp, target: Target
+) -> None:
     """Operands in another order than the lanes, or of large panels, are packed."""
     number = vector.arg.number
     along = choice.copies.get(vector, 1)
     lanes: list[tuple[int, ...]] = [(*number, 1)]
     if along > 1:
         lanes = [(*number, 1, 0), (*number, 1, 1)]
-    room = SCRATCH_BYTES
+    room = target.scratch_bytes
     for item in body.items:
         node = item.node
         if node is None or vector not in item.ranges:
@@ -475,18 +471,18 @@ def _plan_stages(plan: Plan, nest: Nest, body: Body, choice: Choice, vector: UOp
         size = panel_bytes(own, along * choice.lanes, item)
         if not own or size > room or node.src[0].src[0].op is not Ops.PARAM:
             continue
-        if node not in choice.staged and not _wants_packing(body, item, size):
+        if node not in choice.staged and not _wants_packing(body, item, size, target):
             continue
         room -= size
         plan.opts.append(Opt(OptOps.STAGE, node.src[0].src[0].arg.slot, names))
 
 
-def _wants_packing(body: Body, item: Item, size: int) -> bool:
-    """A panel that is read again and again and does not stay in the first cache."""
+def _wants_packing(body: Body, item: Item, size: int, target: Target) -> bool:
+    """A panel that is read again and again and does not stay in L1, where its lines alias."""
     reuse = body.reuse(item)
     if overlaps(body, item):
         return False
-    return size > PACK_BYTES and reuse >= PACKED_REUSE and not item.masked
+    return size > 2 * target.l1 and reuse >= PACKED_REUSE and not item.masked
 
 
 __all__ = ["merge_axes", "nests", "optimise", "size_of"]

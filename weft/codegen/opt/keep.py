@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from weft.codegen.opt.axes import all_axes, closers_of, fresh_axes, replace_axes, size_of, with_kind
 from weft.codegen.opt.opt import OptError
-from weft.codegen.opt.stage import SCRATCH_BYTES
-from weft.codegen.opt.survey import WEIGHTS
 from weft.dtype import dtypes
+from weft.machine import Target
 from weft.uop.args import AxisType, StageArg
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
@@ -22,7 +21,7 @@ from weft.uop.opset import GroupOp, Ops
 COSTLY = 8
 
 
-def keep(ast: UOp, axis: UOp) -> UOp:
+def keep(ast: UOp, axis: UOp, target: Target) -> UOp:
     """The largest costly value over a reduce axis that is also computed over another axis, staged.
 
     REDUCE(exp(x[r]), r) ... exp(x[j])  ->  REDUCE(STAGE(exp(x[f]), f)[r], r) ... STAGE(...)[j]
@@ -38,7 +37,7 @@ def keep(ast: UOp, axis: UOp) -> UOp:
     for reduce in closers_of(ast, axis):
         if reduce.op is not Ops.REDUCE:
             raise OptError(f"axis {axis.arg.number} is not reduced")
-        for value in _costly_values(reduce, axis):
+        for value in _costly_values(reduce, axis, target):
             if any([a.arg.kind is AxisType.VECTOR and a is not axis for a in value.ranges]):
                 # fast memory is filled once for all lanes
                 continue
@@ -49,7 +48,7 @@ def keep(ast: UOp, axis: UOp) -> UOp:
                     places[other] = same
             reads = [u.src[0].src[0] for u in value.toposort() if u.op is Ops.LOAD]
             if len(places) > 1 and written.isdisjoint(reads):
-                if size * value.dtype.itemsize > SCRATCH_BYTES:
+                if size * value.dtype.itemsize > target.stack_bytes:
                     break
                 return _staged(ast, value, axis, places)
     raise OptError(f"no costly value over axis {axis.arg.number} is computed elsewhere as well")
@@ -58,12 +57,12 @@ def keep(ast: UOp, axis: UOp) -> UOp:
 _LOOPS = (AxisType.LOOP, AxisType.REDUCE)
 
 
-def _costly_values(reduce: UOp, axis: UOp) -> list[UOp]:
+def _costly_values(reduce: UOp, axis: UOp, target: Target) -> list[UOp]:
     """Elementwise parts of the reduced value that depend on the axis, largest first."""
     inside = list(reduce.src[0].toposort(gate=lambda u: axis in u.ranges))
     weights: dict[UOp, float] = {}
     for node in inside:
-        own = WEIGHTS.get(node.op, 1.0) if axis in node.ranges else 0.0
+        own = target.op_cost(node.op) if axis in node.ranges else 0.0
         weights[node] = own + sum(weights.get(s, 0.0) for s in node.src)
     places = [u for u in inside if u.op is Ops.INDEX]
     # whether a place exists can be seen from a condition, not from one that was written to memory

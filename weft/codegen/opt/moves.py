@@ -26,7 +26,7 @@ from weft.codegen.opt.share import can_share, share_outputs
 from weft.codegen.opt.survey import Item, extent, nests_of, volume
 from weft.dtype import dtypes
 from weft.errors import DataError
-from weft.renderer.base import Target
+from weft.machine import Target
 from weft.uop.args import AxisType
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
@@ -43,8 +43,6 @@ TILES = (16, 64, 256)
 NEGLIGIBLE = 0.02
 # terms that one accumulator may take in, unless the heuristic's takes more: errors pile up
 TERMS_AT_MOST = 2048
-# lanes apart in memory cost this much each
-GATHERED = 2.0
 _WRITTEN_OUT = (AxisType.UPCAST, AxisType.UNROLL)
 _SIDE_BY_SIDE = (*_WRITTEN_OUT, AxisType.VECTOR)
 
@@ -370,7 +368,7 @@ def _copies(axes: Sequence[UOp] | set[UOp]) -> int:
 def nest_cost(nest: UOp, target: Target) -> float:
     """Vector instructions of a nest as it stands, loops and copies counted; no caches."""
     total = 0.0
-    for part in nests_of(list(nest.src), 0):
+    for part in nests_of(list(nest.src), target):
         # loops that fast memory is filled inside of are its rounds
         outside = part.stores[0].ranges
         cost = 0.0
@@ -389,5 +387,5 @@ def _item_cost(item: Item, target: Target) -> float:
     width = volume(lanes)
     vectors = max(1.0, width * item.dtype.itemsize / max(target.vector_bytes, 1))
     if item.steps is not None and any([item.steps.get(a, 0) not in (0, 1) for a in lanes]):
-        vectors = GATHERED * width
+        vectors = target.gather_cycles * width
     return _copies(list(item.ranges)) * vectors * item.weight

@@ -46,7 +46,7 @@ def with_operands(nest: Nest) -> Nest | None:
     # in memory it would be in no order: it is read only where it is staged
     steps = dict.fromkeys(value.ranges)
     operand = Item(value.ranges, 1.0, value.dtype, steps, value, parts=tuple(parts))
-    made = Nest(nest.stores, nest.strides.lanes)
+    made = Nest(nest.stores, nest.target)
     for each, old in zip(made.bodies, nest.bodies, strict=True):
         each.items = [item for item in old.items if item not in parts]
         each.fields = []

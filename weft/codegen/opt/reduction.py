@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 from weft.codegen.opt.opt import Opt, OptOps
 from weft.codegen.opt.survey import Body, Choice, extent, volume
-from weft.codegen.opt.tile import EXPANDED_OPS, LATENCY, MOST_SUMS
+from weft.codegen.opt.tile import EXPANDED_OPS, most_sums
 from weft.codegen.opt.windows import WINDOW_OPS, WRITTEN_OUT, is_window
 from weft.dtype import dtypes
 from weft.helpers import prod
-from weft.renderer.base import Target
+from weft.machine import Target
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
@@ -22,8 +22,8 @@ from weft.uop.opset import Ops
 WRITTEN_OPS = 600
 # terms that one accumulator takes in before they are added to a second level
 BLOCK = 512
-# instructions of a body that only adds up what it reads; and what memory gives at a time
-STREAMED, LINE_BYTES = 2, 64
+# instructions of a body that only adds up what it reads
+STREAMED = 2
 
 
 @dataclass
@@ -54,7 +54,7 @@ def plan_reduction(plan: Plan, body: Body, choice: Choice, sums: int, target: Ta
         for axis in body.fields:
             plan.add(OptOps.UNROLL, axis.arg.number, 0)
         loops = [(axis.arg.number, extent(axis)) for axis in body.own if axis not in body.fields]
-        unroll = LATENCY // (sums * volume(body.fields))
+        unroll = target.sum_latency // (sums * volume(body.fields))
         if loops and unroll > 1 and loops[-1][1] >= 4 * unroll:
             number, rounds = loops[-1]
             plan.add(OptOps.UNROLL, number, unroll)
@@ -68,7 +68,7 @@ def plan_reduction(plan: Plan, body: Body, choice: Choice, sums: int, target: Ta
         place = body.own.index(axis)
         plan.add(OptOps.VECTOR, axis.arg.number, lanes)
         loops[place] = ((*axis.arg.number, 0), extent(axis) // lanes)
-        unroll = LATENCY
+        unroll = target.sum_latency
         if not is_stream:
             unroll = _unroll_count(body, choice, loops[place][1], outer_copies, target)
         if unroll > 1:
@@ -79,13 +79,13 @@ def plan_reduction(plan: Plan, body: Body, choice: Choice, sums: int, target: Ta
             # the rest in one vector as well, some of its lanes empty
             plan.add(OptOps.PADTO, (*axis.arg.number, 2), lanes)
             plan.add(OptOps.VECTOR, (*axis.arg.number, 2), 0)
-        _write_out_short(plan, body, axis, unroll * outer_copies * len(body.closers))
+        _write_out_short(plan, body, axis, unroll * outer_copies * len(body.closers), target)
     rounded = body.closers[0].dtype in dtypes.floats and body.closers[0].arg is Ops.ADD
     if rounded and outer_copies <= 4:
         _plan_blocks(plan, [loop for loop in loops if loop[1] > 1])
 
 
-def _write_out_short(plan: Plan, body: Body, vector: UOp, sums: int) -> None:
+def _write_out_short(plan: Plan, body: Body, vector: UOp, sums: int, target: Target) -> None:
     """The shortest inner axes beside the lanes: what depends on the axes around is computed once
     for all of their steps, and what depends on them alone (a shift) becomes a number."""
     copies = 1
@@ -93,7 +93,7 @@ def _write_out_short(plan: Plan, body: Body, vector: UOp, sums: int) -> None:
         if axis is vector:
             continue
         copies *= extent(axis)
-        if axis.src[0].op is not Ops.CONST or copies * sums > MOST_SUMS:
+        if axis.src[0].op is not Ops.CONST or copies * sums > most_sums(target):
             return
         if copies * body.weight() > EXPANDED_OPS:
             return
@@ -122,16 +122,22 @@ def _unroll_count(
         # memory takes longer than two sums; and each load that steps less far is guessed sooner
         wanted = 2 if outer_copies == 1 else 1
     wanted = max(choice.copies.get(choice.vector, 1) if choice.vector is not None else 1, wanted)
-    while wanted > 1 and (wanted > rounds or wanted * outer_copies * len(body.closers) > MOST_SUMS):
+    most = most_sums(target)
+    while wanted > 1 and (wanted > rounds or wanted * outer_copies * len(body.closers) > most):
         wanted //= 2
     return max(wanted, 1)
 
 
 def _is_stream(body: Body, choice: Choice, target: Target) -> bool:
     """Whether it is little more than reading lines one after another, from behind the caches."""
-    if body.weight() > STREAMED or choice.lanes * body.closers[0].dtype.itemsize < LINE_BYTES:
+    if (
+        body.weight() > STREAMED
+        or choice.lanes * body.closers[0].dtype.itemsize < target.line_bytes
+    ):
         return False
-    return extent(body.own[-1]) >= LATENCY * choice.lanes and _reads_far(body, choice, target)
+    return extent(body.own[-1]) >= target.sum_latency * choice.lanes and _reads_far(
+        body, choice, target
+    )
 
 
 def _reads_far(body: Body, choice: Choice, target: Target) -> bool:

@@ -16,14 +16,12 @@ rows 0, 1, 2, 3 side by side, then 4, 5, 6, 7 -> rows 0, 8, 16, 24, then 1, 9, 1
 from __future__ import annotations
 
 from weft.codegen.opt.survey import Body, Item, extent, volume
-from weft.renderer.base import Target
+from weft.machine import Target
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
-# streams that memory feeds well, one for each row that is read side by side
-STREAMS = 4
-# what a stream reads before it begins somewhere else, at most, and the rounds that have to be left
-STREAM_BYTES, LEAST_ROUNDS = 256 << 10, 8
+# rounds of all streams that have to be left for each core
+LEAST_ROUNDS = 8
 
 
 def is_one_stream(body: Body, vector: UOp | None, axis: UOp | None, target: Target) -> bool:
@@ -35,7 +33,7 @@ def is_one_stream(body: Body, vector: UOp | None, axis: UOp | None, target: Targ
         if item.steps is None or axis not in item.ranges:
             continue
         row = extent(vector) * item.dtype.itemsize
-        if body.reuse(item) > STREAMS or _shared(body, axis) + row > target.l1 * 3 // 4:
+        if body.reuse(item) > target.streams or _shared(body, axis) + row > target.l1 * 3 // 4:
             # arithmetic takes longer than reading, or the rows push out what they share
             return False
         # bytes take longer to widen than to read: rows of them share the other operand
@@ -52,7 +50,7 @@ def rows_of_stream(body: Body, vector: UOp | None, axis: UOp, copies: int, targe
     streams = [item for item in body.loads if axis in item.ranges and vector in item.ranges]
     if len(streams) != 1 or not _is_stream(body, streams[0], axis, target):
         return 1
-    rows = STREAM_BYTES // (extent(vector) * streams[0].dtype.itemsize)
+    rows = target.stream_bytes // (extent(vector) * streams[0].dtype.itemsize)
     rounds = volume([other for other in body.around if other in streams[0].ranges])
     rows = max(1, min(rows, rounds // (copies * LEAST_ROUNDS * target.cores)))
     # the last round overlaps the one before: as little as possible

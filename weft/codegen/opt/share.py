@@ -11,7 +11,7 @@ from weft.codegen.opt.actions import apply_legal
 from weft.codegen.opt.opt import Opt, OptOps
 from weft.codegen.opt.outline import Outline
 from weft.codegen.opt.survey import extent, volume
-from weft.renderer.base import Target
+from weft.machine import Target
 from weft.uop.args import AxisType
 from weft.uop.node import UOp
 from weft.uop.opset import Ops

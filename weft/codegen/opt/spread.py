@@ -18,7 +18,7 @@ from weft.codegen.opt.opt import Opt, OptError, OptOps
 from weft.codegen.opt.strides import Strides
 from weft.codegen.opt.survey import Nest, extent
 from weft.codegen.opt.tile import lanes_of
-from weft.renderer.base import Target
+from weft.machine import Target
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 from weft.uop.rewrite import graph_rewrite

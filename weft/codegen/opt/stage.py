@@ -21,26 +21,23 @@ from weft.codegen.opt.opt import OptError
 from weft.codegen.opt.strides import Strides
 from weft.dtype import dtypes
 from weft.helpers import prod
+from weft.machine import Target
 from weft.uop.args import AxisType, StageArg
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
 
-# of what is packed: it should stay in the second cache
-SCRATCH_BYTES = 768 << 10
 # copies of a load that are read as rows
 SQUARE = 8
 # fields of a word that are written out: the bits of a byte
 MOST_FIELDS = 8
-# of all that is staged: it becomes memory on the stack of a thread
-STACK_BYTES = 3 << 20
 
 
-def stage(ast: UOp, slot: int, axes: list[UOp], in_squares: bool = False) -> UOp:
+def stage(ast: UOp, slot: int, axes: list[UOp], target: Target) -> UOp:
     """The values read from a buffer over some axes, in fast memory in the order of the axes.
 
     x[k, o*16 + n] * ...  by (k, n)  ->  STAGE(x[j, o*16 + m], j, m)[k*16 + n] * ...
 
-    `in_squares`: the target exchanges lanes for less than it reads them one by one.
+    All that is staged becomes memory on the stack of a thread.
     """
     order = ast.toposort()
     values = staged_values(list(order), slot, axes)
@@ -59,11 +56,11 @@ def stage(ast: UOp, slot: int, axes: list[UOp], in_squares: bool = False) -> UOp
     used = sum(scratch_of(u) for u in order if u.op is Ops.STAGE)
     changes: dict[UOp, UOp] = {}
     for value in values:
-        staged = _staged(ast, value, axes, number + len(changes), in_squares)
+        staged = _staged(ast, value, axes, number + len(changes), not target.has_local)
         used += scratch_of(staged)
-        if used > STACK_BYTES:
+        if used > target.stack_bytes:
             raise OptError(
-                f"staging needs {used} bytes of scratch, at most {STACK_BYTES} are given"
+                f"staging needs {used} bytes of scratch, at most {target.stack_bytes} are given"
             )
         position = index_const(0)
         for axis in axes:

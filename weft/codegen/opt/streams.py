@@ -17,7 +17,7 @@ from weft.codegen.opt.opt import Opt, OptOps
 from weft.codegen.opt.survey import Body, Item, Nest, extent, volume
 from weft.codegen.opt.tile import Tile
 from weft.helpers import round_up
-from weft.renderer.base import Target
+from weft.machine import Target
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
@@ -25,9 +25,6 @@ from weft.uop.opset import Ops
 MOST_ROWS = 16
 # least outputs of one sweep, and lanes that add to them
 SWEEP_OUTPUTS, LEAST_LANES = 1 << 8, 4
-# Prefetchers begin anew at every page: pieces of less than one are read more slowly. Rows of half a
-# page are still better swept over if the caches do not hold the matrix.
-PAGE_BYTES = 4 << 10
 # rows of the matrix that are read side by side
 SIDE_BY_SIDE = 8
 FEW_ROWS = 4
@@ -58,7 +55,7 @@ def sweep_opts(nest: Nest, tiles: dict[Body, Tile], target: Target) -> list[Opt]
     cores = -(-target.cores // matrices) if target.has_threads else 1
     # what is near comes in time in shorter pieces, and more than a few sums are in each other's way
     wants_pages = volume(rows) <= FEW_ROWS or stream.nbytes > target.l3
-    piece = PAGE_BYTES // stream.dtype.itemsize if wants_pages else 0
+    piece = target.page_bytes // stream.dtype.itemsize if wants_pages else 0
     size = _sweep_size(extent(vector), most, piece, lanes, cores)
     if size < lanes:
         return []
@@ -123,7 +120,9 @@ def _find_stream(main: Body, vector: UOp, target: Target) -> Item | None:
 def _has_long_rows(stream: Item, vector: UOp, last: UOp, target: Target) -> bool:
     """Whether a row, and what lies from one to the next, is long enough for a prefetcher."""
     step = stream.steps.get(last) if stream.steps is not None else None
-    least = PAGE_BYTES // 2 if stream.nbytes > target.l3 else PAGE_BYTES
+    # prefetchers begin anew at every page; rows of half of one are still better swept over if the
+    # caches do not hold the matrix
+    least = target.page_bytes // 2 if stream.nbytes > target.l3 else target.page_bytes
     return step is not None and min(step, extent(vector)) * stream.dtype.itemsize >= least
 
 

@@ -16,33 +16,11 @@ from weft.codegen.opt.axes import closed_axes
 from weft.codegen.opt.stage import MOST_FIELDS
 from weft.codegen.opt.strides import Steps, Strides
 from weft.dtype import DType, dtypes
+from weft.machine import Target
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
 
-# what an op becomes on a machine that lacks it, in instructions
-WEIGHTS: dict[Ops, float] = {
-    Ops.EXP2: 14,
-    Ops.LOG2: 20,
-    Ops.SIN: 40,
-    Ops.POW: 60,
-    Ops.FDIV: 4,
-    Ops.SQRT: 4,
-    Ops.IDIV: 10,
-    Ops.MOD: 10,
-    Ops.MAX: 2,
-    Ops.THREEFRY: 150,
-    Ops.WHERE: 0.5,
-    Ops.CMPLT: 0.5,
-    Ops.CMPNE: 0.5,
-    Ops.CMPEQ: 0.5,
-    Ops.NEG: 0.5,
-}
-GATHER = 2.0  # per lane, against one scalar access
-SCATTER = 2.5
-ALIASED_SCATTER = 12.0  # where all lanes fall into the same lines of the first cache
-ALIASING_BYTES = 4096
 FEW_APART = 4  # elements between lanes up to which they are read in rows
-FILL = 3.0  # per element that is staged in another order
 # a run-time size counts as this much
 USUAL_SIZE = 256
 
@@ -119,15 +97,15 @@ def volume(axes: Iterable[UOp]) -> int:
     return total
 
 
-def nests_of(stores: list[UOp], lanes: int) -> list[Nest]:
+def nests_of(stores: list[UOp], target: Target) -> list[Nest]:
     """The nest of these stores, and one for every value that is staged on the way."""
-    found = [Nest(stores, lanes)]
+    found = [Nest(stores, target)]
     known: set[UOp] = set()
     for nest in found:
         for stage in nest.stages:
             if stage not in known:
                 known.add(stage)
-                found.append(Nest([stage], lanes))
+                found.append(Nest([stage], target))
     return found
 
 
@@ -137,12 +115,13 @@ class Nest:
     What is staged is read like any memory; how it is filled is another nest's business.
     """
 
-    def __init__(self, stores: list[UOp], lanes: int) -> None:
+    def __init__(self, stores: list[UOp], target: Target) -> None:
         self.stores = stores
+        self.target = target
         self.is_fill = stores[0].op is Ops.STAGE
         # the last tile of a single row may overlap
         self.must_divide = self.is_fill and len(closed_axes(stores[0])) > 1
-        self.strides = Strides(lanes)
+        self.strides = Strides(target.vector_lanes)
         deepest = max(stores, key=lambda store: len(store.src))
         self.outputs = closed_axes(deepest)
         # how often all of it is done
@@ -208,14 +187,14 @@ class Nest:
             return self._fill_item(node) if node in self.stores else None
         if node.op is Ops.REDUCE:
             ranges = node.src[0].ranges | set(closed_axes(node))
-            return Item(ranges, WEIGHTS.get(node.arg, 1.0), node.dtype, node=node)
+            return Item(ranges, self.target.op_cost(node.arg), node.dtype, node=node)
         if node.op not in GroupOp.Elementwise or fused:
             return None
         if node.dtype is dtypes.weakint or node.src[-1].dtype is dtypes.weakint:
             return None
         # its rounds are on halves
         dtype = dtypes.uint32 if node.op is Ops.THREEFRY else node.dtype
-        return Item(node.ranges, WEIGHTS.get(node.op, 1.0), dtype, node=node)
+        return Item(node.ranges, self.target.op_cost(node.op), dtype, node=node)
 
     def _fill_item(self, stage: UOp) -> Item:
         """Fast memory is filled row by row."""
@@ -252,7 +231,7 @@ class Choice:
     staged: frozenset[UOp] = frozenset()
 
 
-def body_cost(body: Body, choice: Choice) -> float:
+def body_cost(body: Body, choice: Choice, target: Target) -> float:
     """Instructions of all runs of a body."""
     rounds: dict[frozenset[UOp], float] = {}
     total = 0.0
@@ -260,14 +239,15 @@ def body_cost(body: Body, choice: Choice) -> float:
         # most operations of a body depend on the same few sets of axes
         if item.ranges not in rounds:
             rounds[item.ranges] = rounds_of(body, item.ranges, choice)
-        total += rounds[item.ranges] * _weight(item, choice) + _fill_cost(body, item, choice)
+        total += rounds[item.ranges] * _weight(item, choice, target)
+        total += _fill_cost(body, item, choice, target)
     return total
 
 
-def item_cost(body: Body, item: Item, choice: Choice) -> tuple[float, float]:
+def item_cost(body: Body, item: Item, choice: Choice, target: Target) -> tuple[float, float]:
     """Instructions of all runs of one operation without copies, and of staging it."""
-    cost = rounds_of(body, item.ranges, choice) * _weight(item, choice)
-    return cost, _fill_cost(body, item, choice)
+    cost = rounds_of(body, item.ranges, choice) * _weight(item, choice, target)
+    return cost, _fill_cost(body, item, choice, target)
 
 
 def rounds_of(body: Body, ranges: frozenset[UOp], choice: Choice) -> float:
@@ -286,32 +266,37 @@ def rounds_of(body: Body, ranges: frozenset[UOp], choice: Choice) -> float:
     return rounds / choice.lanes if choice.vector in loops else rounds
 
 
-def _weight(item: Item, choice: Choice) -> float:
+def _weight(item: Item, choice: Choice, target: Target) -> float:
     """Instructions of one run of an operation."""
     vector = choice.vector
     if vector is None or item.steps is None or vector not in item.ranges:
         return item.weight
-    return _access_weight(item, choice)
+    return _access_weight(item, choice, target)
 
 
-def _fill_cost(body: Body, item: Item, choice: Choice) -> float:
+def _fill_cost(body: Body, item: Item, choice: Choice, target: Target) -> float:
     if item.node not in choice.staged:
         return 0.0
     if item.parts:
-        return sum([_part_cost(part, choice) for part in item.parts])
-    return FILL * volume([axis for axis in body.axes if axis in item.ranges])
+        return sum([_part_cost(part, choice, target) for part in item.parts])
+    return _fill(target) * volume([axis for axis in body.axes if axis in item.ranges])
 
 
-def _part_cost(part: Item, choice: Choice) -> float:
+def _fill(target: Target) -> float:
+    """Per element that is staged in another order: read apart from its neighbours, written."""
+    return target.gather_cycles + 1
+
+
+def _part_cost(part: Item, choice: Choice, target: Target) -> float:
     """Instructions for all elements of a part of what is staged."""
     elements = volume(part.ranges)
     if choice.vector not in part.ranges:
         return elements * part.weight
     # lanes that are apart are turned round on the way
-    return elements * min(_weight(part, choice) / choice.lanes, FILL)
+    return elements * min(_weight(part, choice, target) / choice.lanes, _fill(target))
 
 
-def _access_weight(item: Item, choice: Choice) -> float:
+def _access_weight(item: Item, choice: Choice, target: Target) -> float:
     assert item.steps is not None and choice.vector is not None
     step = item.steps.get(choice.vector, 0)
     if step in (0, 1) or item.node in choice.staged:
@@ -322,6 +307,7 @@ def _access_weight(item: Item, choice: Choice) -> float:
         if step is not None and 2 <= step <= FEW_APART and choice.vector not in item.masked:
             # all that lies between is read, and the lanes are picked
             return (2 * step - 1) * item.weight
-        return GATHER * choice.lanes * item.weight
-    aliased = step is not None and step * item.dtype.itemsize % ALIASING_BYTES == 0
-    return (ALIASED_SCATTER if aliased else SCATTER) * choice.lanes * item.weight
+        return target.gather_cycles * choice.lanes * item.weight
+    aliased = step is not None and step * item.dtype.itemsize % target.alias_bytes == 0
+    cycles = target.alias_cycles if aliased else target.scatter_cycles
+    return cycles * choice.lanes * item.weight

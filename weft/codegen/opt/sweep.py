@@ -20,13 +20,14 @@ from weft.codegen.opt.axes import (
     with_kind,
 )
 from weft.codegen.opt.opt import OptError
-from weft.codegen.opt.stage import STACK_BYTES, scratch_of
+from weft.codegen.opt.stage import scratch_of
+from weft.machine import Target
 from weft.uop.args import AxisType, StageArg
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
 
-def sweep(ast: UOp, axis: UOp, rows: list[UOp]) -> UOp:
+def sweep(ast: UOp, axis: UOp, rows: list[UOp], target: Target) -> UOp:
     """Everything of these output axes that a reduction depends on, summed side by side.
 
     STORE(p[o*8 + n], REDUCE(x[k, o*8 + n], k), o, n)
@@ -58,8 +59,8 @@ def sweep(ast: UOp, axis: UOp, rows: list[UOp]) -> UOp:
     number = sum(u.op is Ops.STAGE for u in order)
     ended = tuple([with_kind(fills[a], AxisType.LOOP) for a in axes])
     staged = UOp(Ops.STAGE, reduce.dtype, (copied, *ended), StageArg(number, sweep=True))
-    if scratch_of(staged) > STACK_BYTES:
-        raise OptError(f"sums of {scratch_of(staged)} bytes are more than {STACK_BYTES}")
+    if scratch_of(staged) > target.stack_bytes:
+        raise OptError(f"sums of {scratch_of(staged)} bytes are more than {target.stack_bytes}")
     position = index_const(0)
     for a in axes:
         position = position * size_of(a) + a

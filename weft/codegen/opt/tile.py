@@ -11,10 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from weft.codegen.opt.rows import STREAMS, is_one_stream
-from weft.codegen.opt.stage import SCRATCH_BYTES
+from weft.codegen.opt.rows import is_one_stream
 from weft.codegen.opt.survey import (
-    ALIASING_BYTES,
     Body,
     Choice,
     Item,
@@ -25,19 +23,16 @@ from weft.codegen.opt.survey import (
     stays_in_order,
     volume,
 )
-from weft.renderer.base import Target
+from weft.machine import Target
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
-LATENCY = 4  # cycles until a sum can be added to again
 COPIES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16)
 # a stage that changes the order of elements must be read this often to be worth its filling
 LEAST_REUSE = 24
 # beyond this many instructions in one body LLVM's time is noticed
 EXPANDED_OPS = 1600
 MOST_ROWS = 8
-# accumulators that a reduction along its lanes is written out to at most
-MOST_SUMS = 16
 # instructions of a body from which on it is bound by them
 COMPUTED = 16
 # uses of a panel of an operand that are worth packing it even if its rows are read in order
@@ -47,20 +42,8 @@ LONG_PANEL = 2 << 10
 WINDOW_STEP = 8
 # rows of a tile that the first cache has to hold at once
 ROWS_IN_CACHE = 3
-MISS = 1.0
-# Operands that are near, so many times the second cache together, come in time for any tile of a
-# sum of so many terms. Then a small one will do that keeps the units for products busy: so many
-# sums for each product that begins in a cycle.
-NEAR, NEAR_TERMS, BUSY_SUMS = 4, 64, 8
-# lanes that an instruction spreads a number over as it reads it, which costs so much of a load
-SPREADING_BYTES, SPREAD = 64, 1 / 4
-# what a vector costs that comes from behind the second cache, the next ones on their way
-FAR = 1.25
-# a panel of one vector of an operand that is computed: larger than a cache, it is read in order
-PANEL_BYTES = 2 << 20
-# instructions' time for a row somewhere in the second cache, and behind it
-JUMP = 4.0
-FAR_JUMP = 16.0
+# Operands of so many times L2 together come in time for any tile of a sum of so many terms.
+NEAR, NEAR_TERMS = 4, 64
 
 
 @dataclass(frozen=True)
@@ -92,15 +75,22 @@ def lanes_of(axis: UOp, items: list[Item], target: Target, exact: bool = False) 
     return max(lanes, 1)
 
 
-def plain_tile(body: Body, vector: UOp | None, lanes: int) -> Tile:
+def most_sums(target: Target) -> int:
+    """Accumulators that a reduction along its lanes has at most."""
+    return target.vector_registers // 2
+
+
+def plain_tile(body: Body, vector: UOp | None, lanes: int, target: Target) -> Tile:
     """No copies: what the body costs with lanes alone."""
     choice = Choice(vector, lanes, {})
-    return Tile(choice, body_cost(body, choice))
+    return Tile(choice, body_cost(body, choice, target))
 
 
 def best_tile(body: Body, vector: UOp | None, lanes: int, target: Target) -> Tile:
     """The cheapest copies for a reduction with these lanes."""
-    staged = frozenset(_stageable(body, vector, lanes)) if vector is not None else frozenset()
+    staged = (
+        frozenset(_stageable(body, vector, lanes, target)) if vector is not None else frozenset()
+    )
     plain = Choice(vector, lanes, {}, staged)
     found = [
         _Search(body, plain, target, rows, more).run() for rows, more in _reused_axes(body, vector)
@@ -117,6 +107,7 @@ class _Search:
     ) -> None:
         self.body = body
         self.plain = plain
+        self.target = target
         self.room = target.vector_registers
         has_panel = any([item.parts for item in body.items])
         if has_panel:
@@ -129,7 +120,7 @@ class _Search:
         self.fixed = 0.0
         for item in body.items:
             lacks = self._lacks(item)
-            rounds, fill = item_cost(body, item, plain)
+            rounds, fill = item_cost(body, item, plain, target)
             steps = rounds_of(body, item.ranges, plain)
             rounds += steps * _misses(body, item, plain, target)
             self.costs[lacks] = self.costs.get(lacks, 0.0) + rounds
@@ -140,8 +131,10 @@ class _Search:
         # rows that are read along the reduction are streams, of which memory feeds a few well
         self.most = self.room
         if plain.vector is not None and plain.vector in body.own:
-            self.most = STREAMS if self.axes[2] is None else STREAMS + 2
-            self.most = max(1, min(self.most, MOST_SUMS // _written_out(body, plain)))
+            self.most = target.streams if self.axes[2] is None else target.streams + 2
+            self.most = max(
+                1, min(self.most, most_sums(target) // _written_out(body, plain, target))
+            )
         self.limits = [
             1 if is_one_stream(body, plain.vector, axis, target) else self.most
             for axis in self.axes
@@ -150,7 +143,7 @@ class _Search:
             # of these copies the reduction's plan has its own idea
             self.limits[0] = self.room
         elif self._saves_little():
-            self.limits[0] = 1 if body.fields else STREAMS
+            self.limits[0] = 1 if body.fields else target.streams
         self.sizes = [1 if axis is None else extent(axis) for axis in self.axes]
         self.lanes = (plain.lanes if plain.vector is not None else 1, 1, 1)
         self.aliasing = (False, self._aliases(self.axes[1]), self._aliases(self.axes[2]))
@@ -171,39 +164,43 @@ class _Search:
             if item.node not in plain.staged and _is_packed(body, item, plain.vector)
         )
         # a tile as wide as one panel still fits; if not even one vector does, none is packed
-        self.scratch = SCRATCH_BYTES
-        if self.panels + packed <= SCRATCH_BYTES:
+        self.scratch = target.scratch_bytes
+        if self.panels + packed <= self.scratch:
             self.panels += packed
         if has_panel:
             # beside a panel, what it is made of and the other operand pass through the cache
-            self.scratch = max(self.panels, min(SCRATCH_BYTES, target.l2 // 2))
+            self.scratch = max(self.panels, target.l2 // 2)
         heavy = [item for item in body.items if item.steps is None and item.weight > 1]
         self.passing = min(4, sum(_meets(item, plain.vector) for item in heavy))
         # what is written out has sums of its own
         self.fields = volume(body.fields) if plain.vector in body.around else 1
         self.weight = max(body.weight(), 1.0)
         # the sums that keep the machine busy, where that is all it takes; None: more pay off
-        self.busy = BUSY_SUMS * target.products if self._is_near(target) else None
+        self.busy = None
+        if self._is_near(target):
+            self.busy = 2 * target.sum_latency * target.products
         if plain.vector is not None and plain.vector in body.own:
             # the lanes are added up at the end, once per output
             outputs = volume(body.around) * len(body.closers)
             self.fixed += outputs * 2 * plain.lanes.bit_length()
             streamed = _streamed(body, plain, target)
             if streamed is not None:
-                far = FAR * rounds_of(body, streamed.ranges, plain)
+                far = target.far_cycles * rounds_of(body, streamed.ranges, plain)
                 self.costs[self._lacks(streamed)] += far
 
     def _is_near(self, target: Target) -> bool:
         """Whether whole vectors of outputs are summed up, what is read stays near, and what is
         spread over lanes is read in order."""
         body, vector, lanes = self.body, self.plain.vector, self.plain.lanes
+        if target.broadcast_cycles >= 1:
+            return False
         if vector is None or vector in body.own or volume(body.own) < NEAR_TERMS:
             return False
         if body.fields or any([item.parts for item in body.items]):
             return False
         total, batch = 0, self._batch()
         for item in body.loads:
-            if lanes * item.dtype.itemsize != SPREADING_BYTES:
+            if lanes * item.dtype.itemsize != target.vector_bytes:
                 return False
             in_order = item.steps is not None and item.steps.get(body.own[-1]) == 1
             if vector not in item.ranges and not in_order:
@@ -230,7 +227,8 @@ class _Search:
         if self.busy is not None:
             # all the same to the machine, so as short as possible
             self.jumps = {}
-            self.costs = {lacks: x * SPREAD if lacks[0] else x for lacks, x in self.costs.items()}
+            spread = self.target.broadcast_cycles
+            self.costs = {lacks: x * spread if lacks[0] else x for lacks, x in self.costs.items()}
             best, _ = self._cheapest(min(most, self.busy / len(self.body.closers) + 1))
         copies = {
             axis: count
@@ -286,7 +284,7 @@ class _Search:
         for lacks, jumps in self.jumps.items():
             if jumps:
                 total += jumps / (_product(counts, lacks) * first * first)
-        chain = LATENCY * self.rounds / (first * second * third)
+        chain = self.target.sum_latency * self.rounds / (first * second * third)
         if chain > total:
             total = chain
         for place, count in enumerate(counts):
@@ -317,10 +315,10 @@ class _Search:
             for item in self.body.items
             if self.plain.vector not in item.ranges
         ]
-        return any([step and step * 4 % ALIASING_BYTES == 0 for step in steps])
+        return any([step and step * 4 % self.target.alias_bytes == 0 for step in steps])
 
 
-def _written_out(body: Body, plain: Choice) -> int:
+def _written_out(body: Body, plain: Choice, target: Target) -> int:
     """Vectors of the short inner axes of a reduction that computes more than it reads: to write
     these out, all of them, saves more than to share the other operand between rows."""
     if body.weight() < COMPUTED:
@@ -328,7 +326,7 @@ def _written_out(body: Body, plain: Choice) -> int:
     vectors = copies = 1
     for axis in reversed(body.own):
         steps = extent(axis) if axis is not plain.vector else -(-extent(axis) // plain.lanes)
-        if vectors * steps > MOST_SUMS:
+        if vectors * steps > most_sums(target):
             break
         vectors *= steps
         copies *= 1 if axis is plain.vector else steps
@@ -377,7 +375,7 @@ def _misses(body: Body, item: Item, plain: Choice, target: Target) -> float:
             shared *= extent(axis)
     if ROWS_IN_CACHE * lines * target.vector_bytes <= target.l1:
         return 0.0
-    return MISS / shared
+    return target.l2_cycles / shared
 
 
 def _jumps(body: Body, item: Item, plain: Choice, target: Target) -> float:
@@ -402,7 +400,7 @@ def _jumps(body: Body, item: Item, plain: Choice, target: Target) -> float:
     reuse = body.reuse(item)
     if reach <= target.l1 or (reuse >= PACKED_REUSE and shared == 1):
         return 0.0
-    return (FAR_JUMP if reach > target.l2 // 2 else JUMP) / shared
+    return (target.far_miss if reach > target.l2 // 2 else target.l2_miss) / shared
 
 
 def _product(counts: tuple[int, int, int], chosen: tuple[bool, ...]) -> int:
@@ -460,7 +458,7 @@ def _reused_axes(body: Body, vector: UOp | None) -> list[tuple[UOp | None, UOp |
     return options
 
 
-def _stageable(body: Body, vector: UOp, lanes: int) -> Iterator[UOp]:
+def _stageable(body: Body, vector: UOp, lanes: int, target: Target) -> Iterator[UOp]:
     """Loads whose lanes are apart in memory, but which are read often enough to be rearranged."""
     if vector in body.own:
         return
@@ -470,14 +468,14 @@ def _stageable(body: Body, vector: UOp, lanes: int) -> Iterator[UOp]:
             continue
         own = [axis for axis in body.own if axis in item.ranges]
         if item.parts:
-            if panel_bytes(own, lanes, item) <= PANEL_BYTES:
+            if panel_bytes(own, lanes, item) <= target.row_room:
                 yield node
             continue
         if stays_in_order(item, vector) or node.op is not Ops.LOAD:
             continue
         reuse = body.reuse(item)
         fixed = all([axis.src[0].op is Ops.CONST for axis in own])
-        if fixed and reuse >= LEAST_REUSE and panel_bytes(own, lanes, item) <= SCRATCH_BYTES:
+        if fixed and reuse >= LEAST_REUSE and panel_bytes(own, lanes, item) <= target.scratch_bytes:
             yield node
 
 

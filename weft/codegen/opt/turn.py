@@ -15,7 +15,7 @@ from __future__ import annotations
 from weft.codegen.opt.opt import Opt, OptOps
 from weft.codegen.opt.survey import FEW_APART, Body, Nest, extent, volume
 from weft.codegen.opt.tile import lanes_of
-from weft.renderer.base import Target
+from weft.machine import Target
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 

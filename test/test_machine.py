@@ -1,0 +1,38 @@
+"""The description of a machine: values, defaults, and what is asked of the host."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft import Device
+from weft.machine import Target
+from weft.uop.opset import GroupOp, Ops
+
+
+def test_every_elementwise_op_has_a_cost() -> None:
+    assert all([Target().op_cost(op) > 0 for op in GroupOp.Elementwise])
+
+
+def test_a_machine_may_know_an_op_better_than_the_table() -> None:
+    gpu = replace(Target(), op_costs=((Ops.EXP2, 2.0),))
+    assert gpu.op_cost(Ops.EXP2) == 2.0 and Target().op_cost(Ops.EXP2) > 2.0
+    assert gpu.op_cost(Ops.SIN) == Target().op_cost(Ops.SIN)
+
+
+def test_the_host_tells_of_its_caches() -> None:
+    target = Device["CPU"].renderer.target
+    assert target.l1 <= target.l2 <= target.l3
+    assert target.line_bytes <= target.alias_bytes <= target.l1
+    assert target.scratch_bytes < target.l2
+
+
+def test_rows_have_no_room_in_the_memory_of_a_group() -> None:
+    assert Target(has_local=True, shared_bytes=1 << 16).row_room == 0
+    assert Target().row_room > Target().l2
+
+
+def test_what_each_level_of_memory_costs_is_in_order() -> None:
+    target = Target()
+    assert target.l2_cycles <= target.far_cycles
+    assert target.l2_miss <= target.far_miss
+    assert target.gather_cycles <= target.scatter_cycles <= target.alias_cycles

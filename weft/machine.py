@@ -1,0 +1,112 @@
+"""Machine: what the compiler knows of the processor that it compiles for.
+
+In: nothing; devices fill a `Target` in from what the machine tells of itself. Out: `Target`, a
+frozen description that schedule, optimiser and renderers ask. Sits above all of them, so that none
+has a number of its own that belongs to a processor.
+Invariant: every default is safe for any machine. A figure that is wrong costs time, never a wrong
+result. `weft doctor` shows the description of each device, and measures what of it can be measured.
+
+Times are in cycles of one core. Most decisions compare ratios of them, so what matters of a figure
+is how it stands to the others: a vector addition that is issued is 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from weft.dtype import DType, dtypes
+from weft.uop.opset import OPSET, Ops
+
+
+@dataclass(frozen=True)
+class Target:
+    """One kind of processor. Sizes are in bytes, times in cycles. The defaults suit any."""
+
+    name: str = "generic"
+    cores: int = 1
+    # ------------------------------------------------------------ arithmetic
+    vector_bytes: int = 16  # of one vector register; 0: no vectors, every value is scalar
+    vector_registers: int = 16
+    has_fma: bool = False
+    products: int = 2  # multiply-adds of whole vectors that a core begins in a cycle
+    sum_latency: int = 4  # until a sum can be added to again
+    # where an op takes other than the op table says, in vector instructions
+    op_costs: tuple[tuple[Ops, float], ...] = ()
+    # ------------------------------------------------------------ memory
+    l1: int = 32 << 10
+    l2: int = 512 << 10  # per core
+    l3: int = 8 << 20  # shared by the cores
+    line_bytes: int = 64
+    page_bytes: int = 4 << 10  # prefetch streams end at its end
+    # what lies this far apart shares lines of L1, which evict each other: its size over its ways
+    alias_bytes: int = 4 << 10
+    streams: int = 4  # rows read side by side that the prefetchers follow at full speed
+    stream_bytes: int = 256 << 10  # of one such row after which it costs nothing to begin elsewhere
+    # a vector of a stream out of L2, and out of what is behind it, beyond one out of L1
+    l2_cycles: float = 1.0
+    far_cycles: float = 1.25
+    # the first vector of a row somewhere in L2, and behind it, that no prefetcher saw coming
+    l2_miss: float = 4.0
+    far_miss: float = 16.0
+    # an element of a lane that is apart from the others: read, written, written among `alias_bytes`
+    gather_cycles: float = 2.0
+    scatter_cycles: float = 2.5
+    alias_cycles: float = 12.0
+    # a number read into all lanes: less than a load where the instruction that needs it does so
+    broadcast_cycles: float = 1.0
+    stack_bytes: int = 3 << 20  # of fast memory that a kernel may have on a thread's stack
+    has_streaming: bool = False  # stores that leave the caches alone (x86)
+    # ------------------------------------------------------------ launches
+    # to wake another core up, or to begin a kernel: work that is shorter gains nothing by it
+    launch_cycles: int = 1 << 13
+    has_threads: bool = False  # THREAD axes: the kernel runs part of its outermost axis per call
+    max_buffers: int = 256
+    # ------------------------------------------------------------ instructions
+    index_dtype: DType = dtypes.int64
+    has_half_conversion: bool = False  # float16 <-> float32 in one instruction
+    has_max: bool = True  # MAX of floats in one instruction, NaN and zeros included (not on x86)
+    has_rounding: bool = True  # TRUNC in one instruction (x86 has it from SSE4.1 on)
+    # ------------------------------------------------------------ groups of threads, as GPUs have
+    has_local: bool = False  # LOCAL axes, shared memory and barriers
+    group_threads: int = 1  # at most so many in a group, which shares memory and barriers
+    group_limits: tuple[int, ...] = ()  # and so many along x, y and z
+    grid_limits: tuple[int, ...] = ()  # groups along x, y and z
+    shared_bytes: int = 0  # memory that a group shares
+    warp_size: int = 1  # threads of a group that run in step
+    core_threads: int = 1  # threads that a core holds at a time, to hide what each waits for
+    thread_registers: int = 0  # of 32 bits, that a thread may have; 0: not limited by us
+    fragments: tuple[Any, ...] = ()  # of tensor cores: shapes, dtypes, lane -> element maps
+    features: tuple[str, ...] = ()  # further names, sorted, of what only one renderer asks about
+
+    def op_cost(self, op: Ops) -> float:
+        """Vector instructions of one op: what it becomes where the machine has none for it."""
+        for other, cost in self.op_costs:
+            if other is op:
+                return cost
+        return OPSET[op].cost
+
+    @property
+    def vector_lanes(self) -> int:
+        """Lanes of a vector of 32-bit elements, which most are."""
+        return self.vector_bytes // 4
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes of what is packed: it stays in L2 beside what passes by."""
+        return self.l2 * 3 // 4
+
+    @property
+    def row_room(self) -> int:
+        """Bytes that a value may take in fast memory between the loops of one kernel: what a core
+        keeps in L2 and a little more, for it is read in order. A group's memory is too small."""
+        return 0 if self.has_local else min(2 * self.l2, self.stack_bytes * 2 // 3)
+
+    @property
+    def parallel_parts(self) -> int:
+        """Pieces of work that keep all cores busy to the end, also if one is late."""
+        return 4 * self.cores
+
+
+# for values that belong to no device yet, and tests
+GENERIC = Target()
