@@ -184,9 +184,13 @@ class HostRunner:
         self._shapes = shapes
 
     def __call__(
-        self, buffers: Sequence[Buffer], values: dict[str, int], wait: bool
+        self,
+        buffers: Sequence[Buffer],
+        values: dict[str, int],
+        wait: bool,
+        origin: Any = None,
     ) -> float | None:
-        """Run it; how long that took, which is known at once."""
+        """Run it; how long that took, which is known at once. Errors come here, with their line."""
         import numpy
 
         started = time.perf_counter()
