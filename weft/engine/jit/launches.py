@@ -49,7 +49,7 @@ class Place:
         "contents",
         "device",
         "dtype",
-        "is_host",
+        "has_address",
         "kind",
         "label",
         "offset",
@@ -63,7 +63,7 @@ class Place:
         self.dtype = dtype
         self.size = size
         self.device = device
-        self.is_host = Device[device].is_host
+        self.has_address = Device[device].has_address
         self.kind = "arena"
         self.label: Label | None = None
         self.buffer: Buffer | None = None
@@ -263,7 +263,7 @@ class Launches:
                 segments[-1].record(step.runner.program, self._word_arguments(position))
             kind = wanted
         for place in self.places:
-            if place.kind in ("fixed", "copied") and place.is_host:
+            if place.kind in ("fixed", "copied") and place.has_address:
                 assert place.buffer is not None
                 self.words[place.word] = place.buffer.ensure_allocated().address
         self._find_costs(segments)
@@ -274,7 +274,7 @@ class Launches:
             len(segments) == 1
             and not isinstance(segments[0], int)
             and not (self._copied or self._changing or self.once)
-            and all([place.is_host for place in self.inputs])
+            and all([place.has_address for place in self.inputs])
             and all([place.contents is None for place in self._fresh])
         ):
             self.whole = segments[0]
@@ -301,12 +301,12 @@ class Launches:
             if device not in self._arenas:
                 arena = Buffer(device, size, dtypes.uint8).allocate()
                 self._arenas[device] = arena
-                if Device[device].is_host:
+                if Device[device].has_address:
                     words[self._arena_words[device]] = arena.address
         used: dict[int, Buffer] = {}
         for place, buffer in zip(self.inputs, inputs, strict=True):
             used[place.word] = buffer
-            if place.is_host:
+            if place.has_address:
                 words[place.word] = buffer.address
         fresh: Fresh = {}
         for place in self._fresh:
