@@ -132,10 +132,11 @@ class Allocator(ABC):
 
     def _out_of_memory(self, nbytes: int, error: MemoryError) -> OutOfMemory:
         reason = f" ({error})" if str(error) else ""
+        held = "".join([f", {text}" for holders in _holders if (text := holders(self.device))])
         return OutOfMemory(
             f"{self.device} cannot give {bytes_text(nbytes)}{reason}: {bytes_text(self.in_use)} "
-            f"are in use and {bytes_text(self.cached_bytes)} cached; free tensors, use a smaller "
-            "batch or a smaller dtype"
+            f"are in use{held}, and {bytes_text(self.cached_bytes)} cached; free tensors, use a "
+            "smaller batch or a smaller dtype"
         )
 
     @property
@@ -176,6 +177,15 @@ class Allocator(ABC):
     def transfer(self, target: Any, source: Any, nbytes: int, source_allocator: Allocator) -> bool:
         """Copies between two devices of a kind without the host; False if this cannot be done."""
         return False
+
+
+# who can say what holds the memory of a device
+_holders: list[Callable[[str], str]] = []
+
+
+def register_holders(text_of: Callable[[str], str]) -> None:
+    """Lets an error out of memory say who holds it; `text_of` takes the device's name."""
+    _holders.append(text_of)
 
 
 def bytes_text(nbytes: int) -> str:

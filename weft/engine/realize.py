@@ -24,6 +24,7 @@ from weft.dtype import dtypes
 from weft.engine import history, record
 from weft.engine.cell import Cell
 from weft.engine.check import Checks, active_checks, with_index_checks
+from weft.engine.holders import holders_text as holders_text
 from weft.engine.host import is_same_storage, is_storage, is_stored_view
 from weft.engine.host_calls import CallTable, Pairs, compute_calls, may_run, with_kernels
 from weft.engine.known import forget, forget_readers, remember, stored_along, with_known
@@ -375,6 +376,7 @@ def execute(prepared: Prepared, request: Request, checks: Checks | None = None) 
 
 def _take_memory(prepared: Prepared, nodes: dict[int, UOp]) -> dict[int, Buffer]:
     """Memory for everything the steps read and write; `nodes` gets the BUFFERs of results."""
+    writers = {step.arguments[0][0]: step.origin for step in prepared.steps if step.arguments}
     arenas = {
         device: Buffer(device, size, dtypes.uint8).ensure_allocated()
         for device, size in prepared.arenas.items()
@@ -387,6 +389,7 @@ def _take_memory(prepared: Prepared, nodes: dict[int, UOp]) -> dict[int, Buffer]
             buffers[number] = arenas[memory.device].view(memory.size, memory.dtype, memory.offset)
         else:
             nodes[number] = UOp.new_buffer(memory.device, memory.size, memory.dtype)
+            nodes[number].origin = writers.get(number)
             buffers[number] = buffer_of(nodes[number]).ensure_allocated()
     return buffers
 
