@@ -370,6 +370,23 @@ class DeviceRegistry:
                 print(f"opened device {name} in process {os.getpid()}")
             return device
 
+    def with_memory(self, kind: tuple[int, int], wanted: str | None = None) -> BaseDevice | None:
+        """The device whose memory DLPack calls so: `wanted` or the default one if it is theirs,
+        else one that is open, else one that opens."""
+        chosen = [self[wanted], self.default, *self.opened()]
+        for device in chosen:
+            if device.memory_kind == kind:
+                return device
+        unit = f":{kind[1]}" if kind[1] else ""
+        for name in self.names:
+            try:
+                device = self[name + unit]
+            except DeviceError:
+                continue
+            if device.memory_kind == kind:
+                return device
+        return None
+
     def opened(self) -> list[BaseDevice]:
         """The devices in use, in the order in which they were opened."""
         return list(self._opened.values())

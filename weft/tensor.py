@@ -120,7 +120,7 @@ class Tensor(CompatMixin, metaclass=_TensorType):
         chosen = None if dtype is None else to_dtype(dtype)
         place = None if device is None else Device.canonicalize(device)
         if hasattr(data, "__dlpack__") and not isinstance(data, Tensor) and not host.is_numpy(data):
-            data = _copy_of_array(data)
+            data = _copy_of_array(data, place)
         self._moves = ()
         self._uop = None
         if isinstance(data, Tensor):
@@ -141,7 +141,9 @@ class Tensor(CompatMixin, metaclass=_TensorType):
             stored = host.from_file(data, chosen)
             self._cell = Cell(stored if place is None else host.pin(stored, place))
         else:
-            self._cell = Cell(host.from_host(data, place, chosen))
+            value = host.from_host(data, place, chosen)
+            value.origin = user_line()
+            self._cell = Cell(value)
         self.grad: Tensor | None = None
         self.requires_grad = requires_grad
         # last: data that is refused must leave nothing half-made among the live ones
@@ -539,7 +541,7 @@ class Tensor(CompatMixin, metaclass=_TensorType):
 
     @classmethod
     def from_blob(cls, ptr: int, shape: tuple[int, ...], **kwargs: Any) -> Self:
-        """Memory of the host at an address, without a copy; keep its owner alive as long as this.
+        """Memory at an address of a device, without a copy; keep its owner alive as long as this.
 
         >>> import ctypes
         >>> memory = (ctypes.c_float * 2)(1.0, 2.0)
@@ -547,8 +549,8 @@ class Tensor(CompatMixin, metaclass=_TensorType):
         [1.0, 2.0]
         """
         device = Device.canonicalize(kwargs.get("device"))
-        if not Device[device].is_host:
-            raise DeviceError(f"from_blob needs a device in the host's memory, not {device}")
+        if not Device[device].has_address:
+            raise DeviceError(f"from_blob needs a device whose memory has addresses, not {device}")
         dtype = to_dtype(kwargs.get("dtype") or dtypes.default_float)
         buffer = Buffer.from_opaque(device, prod(shape), dtype, ptr)
         return cls._from_uop(node_of(buffer).reshape(shape))
@@ -750,10 +752,17 @@ class Tensor(CompatMixin, metaclass=_TensorType):
     realize.__doc__ = ValuesMixin.realize.__doc__
 
 
-def _copy_of_array(data: Any) -> Tensor:
+def _copy_of_array(data: Any, device: Devices) -> Tensor:
     """The values of another library's array, such as PyTorch's, as they are now."""
-    on_host = data.detach().cpu() if hasattr(data, "detach") else data
-    return Tensor.from_dlpack(on_host).clone().realize()
+    source = data.detach() if hasattr(data, "detach") else data
+    try:
+        shared = Tensor.from_dlpack(source)
+    except ArgumentError:
+        # of a device that is none of ours; PyTorch's arrays know the way to the host
+        if not hasattr(source, "cpu"):
+            raise
+        shared = Tensor.from_dlpack(source.cpu())
+    return shared.clone(device if isinstance(device, str) else Device.DEFAULT).realize()
 
 
 def _restored(

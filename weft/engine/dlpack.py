@@ -1,7 +1,7 @@
 """DLPack: memory shared with other array libraries, without a copy.
 
-In: a Buffer of the host with a shape; or a capsule that another library made. Out: a capsule; or
-the address, shape, strides and dtype of the memory, and who keeps it alive.
+In: a Buffer with an address and a shape; or a capsule that another library made. Out: a capsule; or
+the address, shape, strides and dtype of the memory, whose it is, and who keeps it alive.
 Sits beside host.py, under Tensor's `__dlpack__` and `from_dlpack`.
 Invariant: memory that was given away lives until its taker says so; memory that was taken is given
 back exactly once.
@@ -13,13 +13,15 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from weft.device import Buffer
+from weft.device import BaseDevice, Buffer, Device
 from weft.dtype import DType, dtypes
 from weft.errors import ArgumentError, DTypeError
 
 HOST = (1, 0)  # kDLCPU and the number of the device
-# kDLCPU, and memory of the host that another device can read too
-_HOST_KINDS = frozenset((1, 3, 11))
+_HOST_KIND, GPU_KIND = 1, 2
+# Kinds that are of another kind for whoever uses them: memory of the host that a GPU reads too (two
+# vendors'), and memory that moves between the host and a GPU by itself.
+_SAME_AS = {3: _HOST_KIND, 11: _HOST_KIND, 13: GPU_KIND}
 _READ_ONLY = 1
 
 _KINDS: dict[DType, tuple[int, int]] = {
@@ -116,6 +118,8 @@ def _destroy(capsule: int) -> None:
 
 def give(buffer: Buffer, shape: Sequence[int], versioned: bool) -> Any:
     """A capsule of memory in row-major order."""
+    where = Device[buffer.device].memory_kind
+    assert where is not None, "whoever gives memory has asked"
     if buffer.dtype not in _KINDS:
         raise DTypeError(
             f"DLPack has no {buffer.dtype}; cast or bitcast it first, to one of "
@@ -130,7 +134,7 @@ def give(buffer: Buffer, shape: Sequence[int], versioned: bool) -> Any:
         managed.major, managed.minor, managed.flags = 1, 0, 0
     code, bits = _KINDS[buffer.dtype]
     managed.tensor = _Tensor(
-        buffer.address if buffer.size else None, *HOST, rank, code, bits, 1, sizes, steps, 0
+        buffer.address if buffer.size else None, *where, rank, code, bits, 1, sizes, steps, 0
     )
     managed.deleter = _give_back
     address = ctypes.addressof(managed)
@@ -168,11 +172,15 @@ class Taken(NamedTuple):
     dtype: DType
     is_read_only: bool
     owner: Any
+    device: str
 
 
-def take(source: Any) -> Taken:
-    """The memory of an array of another library, or of a capsule."""
-    capsule = _capsule_of(source)
+def take(source: Any, device: str | None = None) -> Taken:
+    """The memory of an array of another library, or of a capsule.
+
+    It is on `device` if that has such memory, else on another device that has.
+    """
+    capsule = _capsule_of(source, device)
     name = next((name for name in _FORMS if _is_capsule(capsule, name)), None)
     if name is None:
         raise ArgumentError("from_dlpack takes an array or a DLPack capsule that was not used yet")
@@ -185,31 +193,41 @@ def take(source: Any) -> Taken:
     kind = (tensor.code, tensor.bits)
     if tensor.lanes != 1 or kind not in _DTYPES:
         raise DTypeError(f"from_dlpack of elements of kind {kind[0]} with {kind[1]} bits")
-    if tensor.device_kind not in _HOST_KINDS:
-        raise ArgumentError(
-            f"from_dlpack takes memory of the host, found a device of kind {tensor.device_kind}"
-        )
+    home = _home_of(tensor.device_kind, tensor.device_number, device)
     _rename_capsule(capsule, _used_name(name))
     rank = tensor.ndim
     shape = tuple(tensor.shape[:rank])
     strides = tuple(tensor.strides[:rank]) if tensor.strides else tuple(row_major(shape))
     address = (tensor.data or 0) + tensor.byte_offset
-    return Taken(address, shape, strides, _DTYPES[kind], bool(flags & _READ_ONLY), _Owner(managed))
+    is_read_only = bool(flags & _READ_ONLY)
+    owner = _Owner(managed)
+    return Taken(address, shape, strides, _DTYPES[kind], is_read_only, owner, home.name)
 
 
-def _capsule_of(source: Any) -> Any:
+def _capsule_of(source: Any, device: str | None) -> Any:
     if not hasattr(source, "__dlpack__"):
         return source
-    place = source.__dlpack_device__()
-    if int(place[0]) not in _HOST_KINDS:
-        raise ArgumentError(
-            f"from_dlpack takes memory of the host, found a device of kind {int(place[0])}"
-        )
+    kind, number = source.__dlpack_device__()
+    home = _home_of(int(kind), int(number), device)
+    # whoever gives the memory lets our stream wait for what is still being written there
+    named = {} if home.stream is None else {"stream": home.stream}
     try:
-        return source.__dlpack__(max_version=(1, 0))
+        return source.__dlpack__(max_version=(1, 0), **named)
     except TypeError:
         # made before version 1 of DLPack, which knows no such argument
-        return source.__dlpack__()
+        return source.__dlpack__(**named)
+
+
+def _home_of(kind: int, number: int, device: str | None) -> BaseDevice:
+    """The device whose memory is of a kind; of several the one that was asked for."""
+    kind = _SAME_AS.get(kind, kind)
+    home = Device.with_memory((kind, 0 if kind == _HOST_KIND else number), device)
+    if home is None:
+        raise ArgumentError(
+            f"from_dlpack of memory of DLPack's kind {kind}, number {number}, which no device here "
+            "has; move the array to the host first"
+        )
+    return home
 
 
 _used_names = {name: b"used_" + name for name in _FORMS}

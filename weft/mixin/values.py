@@ -17,7 +17,7 @@ from weft.engine.cell import Cell
 from weft.engine.operands import Move
 from weft.engine.programs import runner_for
 from weft.engine.storage import buffer_of, node_of
-from weft.errors import DeviceError, IndexingError, ShapeError, UnsupportedError
+from weft.errors import DeviceError, DTypeError, IndexingError, ShapeError, UnsupportedError
 from weft.helpers import prod
 from weft.mixin.creation import Devices
 from weft.mixin.digest import DigestMixin
@@ -258,6 +258,9 @@ class ValuesMixin(DigestMixin):
     def from_dlpack(cls, x: Any, device: Devices = None) -> Self:
         """The memory of an array of another library, without a copy if it is in order.
 
+        The Tensor is on the device whose memory that is; with a `device` that is another one, it is
+        copied there.
+
         >>> import numpy
         >>> array = numpy.array([1.0, 2.0], dtype=numpy.float32)
         >>> t = Tensor.from_dlpack(array)
@@ -265,17 +268,20 @@ class ValuesMixin(DigestMixin):
         >>> t.tolist()
         [5.0, 2.0]
         """
-        place = str(Device.canonicalize(device))
-        if not Device[place].is_host:
-            raise DeviceError(f"from_dlpack needs a device in the host's memory, not {place}")
-        taken = dlpack.take(x)
+        wanted = None if device is None else str(Device.canonicalize(device))
+        taken = dlpack.take(x, wanted)
+        made = cls._from_taken(taken)
+        return made if wanted is None or wanted == taken.device else made.to(wanted)
+
+    @classmethod
+    def _from_taken(cls, taken: dlpack.Taken) -> Self:
         size = prod(taken.shape)
         pairs = list(zip(taken.shape, taken.strides, strict=True))
         # the elements from the first to the last one in memory
         start = sum((count - 1) * step for count, step in pairs if step < 0) if size else 0
         span = 1 + sum((count - 1) * abs(step) for count, step in pairs) if size else 0
         address = taken.address + start * taken.dtype.itemsize
-        buffer = Buffer.from_opaque(place, span, taken.dtype, address, taken.owner)
+        buffer = Buffer.from_opaque(taken.device, span, taken.dtype, address, taken.owner)
         flat = cls._from_uop(node_of(buffer))
         order = sorted(range(len(pairs)), key=lambda axis: (-pairs[axis][1], axis))
         sizes = [taken.shape[axis] for axis in order]
@@ -297,17 +303,51 @@ class ValuesMixin(DigestMixin):
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """The memory of this tensor for another library, without a copy."""
+        """The memory of this tensor for another library, without a copy.
+
+        Work that the other library submits to `stream` waits for what is computed here.
+        """
         source = self.clone() if copy else self._elsewhere()
-        where = source.device if source.device is not None else Device.canonicalize(None)
-        if not Device[str(where)].is_host or dl_device not in (None, dlpack.HOST):
+        place = Device[source._sharing_place()]
+        if dl_device not in (None, place.memory_kind) and copy is not False:
+            kind = (int(dl_device[0]), int(dl_device[1]))
+            found = Device.with_memory(kind)
+            if found is not None:
+                source, place = source.to(found.name), found
+        if place.memory_kind is None or dl_device not in (None, place.memory_kind):
             raise DeviceError(
-                f"DLPack of a Tensor on {where}: only memory of the host is shared; move it first"
+                f"DLPack of a Tensor on {place.name} for memory {dl_device}: its memory cannot be "
+                "shared so; move it to another device first"
             )
         source = source.cast(host.storage_dtype(source.uop))
         versioned = max_version is not None and max_version[0] >= 1
-        return dlpack.give(source._buffer(), source._concrete_shape(), versioned)
+        buffer = source._buffer()
+        place.let_wait(stream)
+        return dlpack.give(buffer, source._concrete_shape(), versioned)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """Where the memory is that `__dlpack__` shares: in the host."""
-        return dlpack.HOST
+        """The kind of memory that `__dlpack__` shares, and which of that kind."""
+        return Device[self._elsewhere()._sharing_place()].memory_kind or dlpack.HOST
+
+    def _sharing_place(self) -> str:
+        return str(Device.canonicalize(None) if self.device is None else self.device)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """The memory of a Tensor on a GPU for libraries that know it by this name."""
+        place = Device[self._sharing_place()]
+        if place.memory_kind is None or place.memory_kind[0] != dlpack.GPU_KIND:
+            raise AttributeError(f"a Tensor on {place.name} has no __cuda_array_interface__")
+        source = self.cast(host.storage_dtype(self.uop))
+        if source.dtype in NARROW_FLOATS and source.dtype is not dtypes.float16:
+            raise DTypeError(f"__cuda_array_interface__ has no {source.dtype}; cast it first")
+        buffer = source._buffer()
+        kind = {"float": "f", "int": "i", "uint": "u", "bool": "b"}[source.dtype.kind]
+        return {
+            "shape": source._concrete_shape(),
+            "typestr": f"{'|' if source.dtype.itemsize == 1 else '<'}{kind}{source.dtype.itemsize}",
+            "data": (buffer.address if buffer.size else 0, False),
+            "strides": None,
+            "stream": place.stream,
+            "version": 3,
+        }
