@@ -9,6 +9,7 @@ value, or in a table of words in the GPU's memory.
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -142,6 +143,7 @@ class FakeLibrary:
         self.handles: dict[int, Any] = {}
         self.calls: dict[str, int] = {}
         self.most_in_use = 0
+        self.lock = threading.RLock()
 
     def handle(self, thing: Any) -> int:
         found = len(self.handles) + 0x1000
@@ -159,11 +161,13 @@ class FakeLibrary:
             raise AttributeError(name)
 
         def call(*arguments: Any) -> int:
-            self.calls[name] = self.calls.get(name, 0) + 1
-            if self.lost and name not in ("cuGetErrorName", "cuGetErrorString"):
-                return self.lost
-            code: int = function(self, *arguments) or 0
-            return self.lost or code
+            with self.lock:
+                self.calls[name] = self.calls.get(name, 0) + 1
+                if name in ("cuGetErrorName", "cuGetErrorString"):
+                    function(self, *arguments)
+                    return 0
+                code: int = self.lost or function(self, *arguments) or 0
+                return self.lost or code
 
         return call
 
