@@ -23,6 +23,7 @@ from weft.renderer.cstyle import CRenderer
 from weft.renderer.cuda import CUDARenderer
 from weft.renderer.llvmir import LLVMRenderer
 from weft.renderer.metal import MetalRenderer
+from weft.renderer.nvptx import NVPTXRenderer
 from weft.renderer.opencl import OpenCLRenderer
 from weft.renderer.python import PythonRenderer
 from weft.renderer.wgsl import WGSLRenderer
@@ -151,6 +152,7 @@ RENDERERS = (
     LLVMRenderer(),
     CRenderer(),
     CUDARenderer(),
+    NVPTXRenderer(),
     OpenCLRenderer(),
     MetalRenderer(),
     WGSLRenderer(),

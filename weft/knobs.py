@@ -394,7 +394,9 @@ FUSE_OPTIM = ContextVar("FUSE_OPTIM", 1, "0: optimisers update one parameter aft
 LRU = ContextVar("LRU", 1, "0: free device memory at once instead of keeping it for reuse")
 RING = ContextVar("RING", 1, "0: naive all-reduce; 1: ring where it pays; 2: always ring")
 CPU_LLVM = ContextVar("CPU_LLVM", 1, "0: compile CPU kernels as C with the system's compiler")
-CUDA_CC = ContextVar("CUDA_CC", "nvrtc", "what compiles CUDA kernels: nvrtc (CUDA C)")
+CUDA_CC = ContextVar(
+    "CUDA_CC", "llvm", "what compiles CUDA kernels: llvm (PTX for the driver) or nvrtc (CUDA C)"
+)
 WEFT_CACHE = ContextVar(
     "WEFT_CACHE", "", "folder of the disk cache; empty: the user's cache folder"
 )

@@ -168,7 +168,7 @@ def test_a_helper_that_code_generation_adds_is_checked_too():
         "  %y = sext i64 %e to i128\n  %q = sdiv i128 %x, %y\n  %t = trunc i128 %q to i64\n"
         "  store i64 %t, ptr %args\n  ret void\n}"
     )
-    if llvm._binding().address_of_symbol("__divti3") is not None:
+    if llvm.llvm_binding().address_of_symbol("__divti3") is not None:
         pytest.skip("this process has the helper")
     with pytest.raises(CompileError, match="calls __divti3, which this process does not have"):
         CPU.compiler.compile(source)

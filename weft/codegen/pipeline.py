@@ -166,6 +166,7 @@ def _lower(ast: UOp, renderer: Renderer) -> ProgramSpec:
         global_size=program_size(groups, "gidx"),
         local_size=tuple([int(size) for size in program_size(groups, "lidx")]),
         layout=renderer.layout(uops),
+        shared_bytes=renderer.shared_bytes(uops),
     )
 
 

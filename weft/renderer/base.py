@@ -54,6 +54,10 @@ class Renderer:
         then variables by name."""
         return ()
 
+    def shared_bytes(self, uops: Sequence[UOp]) -> int:
+        """Memory that a group shares and that a launch of the program has to ask for."""
+        return 0
+
     def render(self, name: str, uops: Sequence[UOp]) -> str:
         """The text of the linear program, as a function called `name`."""
         raise CompileError(f"{type(self).__name__} cannot print programs; a derived class can")

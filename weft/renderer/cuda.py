@@ -27,25 +27,45 @@ from weft.renderer.groups import (
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
-SM_90 = Target(
-    name="sm_90",
-    cores=132,
-    vector_bytes=16,
-    vector_registers=64,
-    has_fma=True,
-    l1=256 << 10,
-    l2=50 << 20,
-    l3=50 << 20,
-    has_local=True,
-    max_buffers=256,  # 4 KiB of arguments, and room for variables
-    index_dtype=dtypes.int32,
-    has_half_conversion=True,
-    group_threads=1024,
-    group_limits=(1024, 1024, 64),
-    grid_limits=((1 << 31) - 1, 65535, 65535),
-    shared_bytes=48 << 10,  # what needs no permission
-    warp_size=32,
-)
+# names in `Target.features`: conversions that the chip has as instructions
+BF16, FP8 = "bf16", "fp8"
+# bytes of shared memory that a kernel may declare; above that the launch gives it
+STATIC_SHARED = 48 << 10
+
+
+def cuda_target(
+    major: int, minor: int, cores: int, l2: int, l1: int = 128 << 10, shared_bytes: int = 48 << 10
+) -> Target:
+    """A GPU of a compute capability: what its attributes say, and what all of its kind have.
+
+    `cores` are its multiprocessors, `shared_bytes` what a group may have without permission.
+    """
+    features = [BF16] if major >= 8 else []
+    if (major, minor) >= (8, 9):
+        features.append(FP8)
+    return Target(
+        name=f"sm_{major}{minor}",
+        cores=cores,
+        vector_bytes=16,
+        vector_registers=64,
+        has_fma=True,
+        l1=l1,
+        l2=l2,
+        l3=l2,
+        has_local=True,
+        max_buffers=256,  # 4 KiB of arguments, and room for variables
+        index_dtype=dtypes.int32,
+        has_half_conversion=True,
+        group_threads=1024,
+        group_limits=(1024, 1024, 64),
+        grid_limits=((1 << 31) - 1, 65535, 65535),
+        shared_bytes=shared_bytes,
+        warp_size=32,
+        features=tuple(features),
+    )
+
+
+SM_90 = cuda_target(9, 0, cores=132, l2=50 << 20, l1=256 << 10)
 
 _WORD = "unsigned long long"
 _BELOW = hex((1 << WORD_SHIFT) - 1)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from weft.dtype import DType, dtypes
 from weft.errors import CompileError
-from weft.renderer.base import program_params, program_size, program_variables
+from weft.renderer.base import Renderer, program_params, program_size, program_variables
 from weft.renderer.cstyle import CStyle, Template, strip
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
@@ -97,20 +97,24 @@ class GroupStyle(CStyle):
 
     def check(self, name: str, uops: Sequence[UOp]) -> None:
         """Refuses what the target cannot run."""
-        supported = self.supported_dtypes()
-        for uop in uops:
-            dtype = uop.dtype.scalar()
-            if dtype.kind != "void" and dtype not in supported:
-                raise CompileError(
-                    f"{name}: {self.name} has no {dtype}, which {uop.op.name} asks for; "
-                    f"it has {', '.join(sorted(map(str, supported)))}"
-                )
-        count = len(program_params(uops)) + self.extra_buffers(uops)
-        if count > self.target.max_buffers:
+        check_program(self, name, uops, self.extra_buffers(uops))
+
+
+def check_program(renderer: Renderer, name: str, uops: Sequence[UOp], extra: int = 0) -> None:
+    """Refuses a program that the renderer's target cannot run; `extra` buffers come along."""
+    supported = renderer.supported_dtypes()
+    for uop in uops:
+        dtype = uop.dtype.scalar()
+        if dtype.kind != "void" and dtype not in supported:
             raise CompileError(
-                f"{name} has {count} buffers, {self.target.name} takes at most "
-                f"{self.target.max_buffers}"
+                f"{name}: {renderer.name} has no {dtype}, which {uop.op.name} asks for; "
+                f"it has {', '.join(sorted(map(str, supported)))}"
             )
+    count, target = len(program_params(uops)) + extra, renderer.target
+    if count > target.max_buffers:
+        raise CompileError(
+            f"{name} has {count} buffers, {target.name} takes at most {target.max_buffers}"
+        )
 
 
 def is_written(uops: Sequence[UOp], param: UOp) -> bool:
@@ -123,6 +127,18 @@ def group_sizes(uops: Sequence[UOp]) -> tuple[int, int, int]:
     sizes = program_size(uops, "lidx") or (1, 1, 1)
     x, y, z = [int(size) for size in sizes]
     return x, y, z
+
+
+def shared_offsets(uops: Sequence[UOp], align: int) -> tuple[dict[UOp, int], int]:
+    """Where each memory that a group shares begins, all one after another, and their bytes."""
+    found: dict[UOp, int] = {}
+    total = 0
+    for uop in uops:
+        if uop.op is Ops.LOCAL and uop.arg.memory == "shared" and uop not in found:
+            found[uop] = total
+            size = uop.arg.size * uop.dtype.itemsize
+            total += -(-size // align) * align
+    return found, total
 
 
 def call(name: str) -> Template:

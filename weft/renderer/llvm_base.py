@@ -90,7 +90,8 @@ class LLVMFunction:
     floats: Mapping[DType, str] = {
         dtypes.float64: "double", dtypes.float32: "float", dtypes.float16: "half",
     }  # fmt: skip
-    index_dtype = dtypes.int64  # of sums whose constants become part of addresses
+    # of sums whose constants become part of addresses
+    index_dtypes: tuple[DType, ...] = (dtypes.int64,)
 
     def __init__(self, name: str, uops: Sequence[UOp], native: frozenset[DType]) -> None:
         self.name = name
@@ -106,7 +107,7 @@ class LLVMFunction:
         self.block = "entry"
         self.regions: dict[UOp, Region] = {}
         self.changed = registers_changed(uops)
-        self.offsets = offsets(uops, self.index_dtype)
+        self.offsets = offsets(uops, self.index_dtypes)
         self.opaque = crowded(uops)
         self.bases: dict[tuple[UOp, UOp], str] = {}  # addresses that offsets are added to
         self.writers: dict[Ops, Callable[[UOp], None]] = {
@@ -117,10 +118,6 @@ class LLVMFunction:
         }
 
     # ------------------------------------------------------------ what a target says
-    def load_arguments(self) -> None:
-        """Gives PARAMs and VARIABLEs their names."""
-        raise CompileError(f"{type(self).__name__} does not say how arguments come")
-
     def value_load(self, uop: UOp) -> str:
         """Reads memory, 0 where the place is not valid, or a register."""
         raise CompileError(f"{type(self).__name__} does not say how memory is read")
@@ -147,8 +144,7 @@ class LLVMFunction:
 
     # ------------------------------------------------------------ the frame
     def write(self) -> None:
-        """All that is inside."""
-        self.load_arguments()
+        """All statements and values of the program."""
         writers = self.writers
         for uop in self.uops:
             statement = writers.get(uop.op)
@@ -175,11 +171,15 @@ class LLVMFunction:
     def scalar_type(self, dtype: DType) -> str:
         if dtype.kind == "bool":
             return "i1"
-        if dtype.kind == "float" and dtype in self.native:
+        if self.is_float(dtype):
             return self.floats[dtype]
         if dtype in dtypes.weaks or dtype.kind == "void":
             raise CompileError(f"LLVM IR has no type for {dtype}; lowering must have replaced it")
         return f"i{dtype.bitsize}"
+
+    def is_float(self, dtype: DType) -> bool:
+        """Whether values of a scalar dtype are LLVM's floats; other narrow floats are bits."""
+        return dtype in self.floats and dtype in self.native
 
     def memory_type(self, dtype: DType) -> str:
         """The type of a value in memory, where a bool takes a byte."""
@@ -220,7 +220,7 @@ class LLVMFunction:
             return "true" if value else "false"
         if dtype.kind != "float":
             return str(int(value))
-        if dtype not in self.native:
+        if not self.is_float(dtype):
             return str(bits_of(value, dtype))
         if dtype is dtypes.float16:
             return f"0xH{bits_of(value, dtype):04X}"

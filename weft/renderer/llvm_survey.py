@@ -50,6 +50,13 @@ def streamed_stores(uops: Sequence[UOp], target: Target) -> set[UOp]:
     return found
 
 
+def factor_of(index: UOp, most: int) -> int:
+    """The greatest power of two up to `most` that an index is known to be a multiple of."""
+    while most > 1 and not _is_multiple(index, most):
+        most //= 2
+    return most
+
+
 def _is_multiple(index: UOp, of: int) -> bool:
     """Whether an index is known to be a multiple of a power of two."""
     pending = [(index, of)]
@@ -63,6 +70,8 @@ def _is_multiple(index: UOp, of: int) -> bool:
             pending.append((node.src[0], number))
         elif node.op is Ops.MUL and node.src[1].op is Ops.CONST:
             pending.append((node.src[0], number // math.gcd(number, node.src[1].arg)))
+        elif node.op is Ops.SHL and node.src[1].op is Ops.CONST:
+            pending.append((node.src[0], max(1, number >> node.src[1].arg)))
         else:
             return False
     return True
@@ -87,14 +96,14 @@ def registers_changed(uops: Sequence[UOp]) -> dict[UOp, list[UOp]]:
     return {uop: list(registers) for uop, registers in found.items()}
 
 
-def offsets(uops: Sequence[UOp], index_dtype: DType) -> set[UOp]:
+def offsets(uops: Sequence[UOp], index_dtypes: tuple[DType, ...]) -> set[UOp]:
     """Sums with a constant that only addresses use, and which are written as part of those."""
     found: set[UOp] = set()
     others: set[UOp] = set()
     for uop in uops:
         if uop.op is Ops.INDEX:
             idx = uop.src[1]
-            if idx.op is Ops.ADD and idx.src[1].op is Ops.CONST and idx.dtype is index_dtype:
+            if idx.op is Ops.ADD and idx.src[1].op is Ops.CONST and idx.dtype in index_dtypes:
                 found.add(idx)
             others.update(uop.src[2:])
         elif uop.dtype.kind != "float" or uop.op in (Ops.CAST, Ops.BITCAST):

@@ -118,6 +118,7 @@ class _Function(LLVMFunction):
 
     def write(self) -> None:
         """All that is inside."""
+        self.load_arguments()
         super().write()
         if self.spill_bytes:
             self.entry.append(f"  %spill = alloca [{self.spill_bytes} x i8], align 64")

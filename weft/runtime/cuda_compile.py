@@ -105,17 +105,20 @@ def open_nvrtc() -> Any:
 
 
 class LinkCompiler(ThreadedCompiler):
-    """PTX by the driver's own compiler. `emit` makes it of a renderer's text."""
+    """PTX by the driver's own compiler; `emit`, in some `version`, makes it of a program's text."""
 
-    def __init__(self, context: Context, arch: str, emit: Callable[[str, str], bytes]) -> None:
+    def __init__(
+        self, context: Context, arch: str, emit: Callable[[str, str], bytes], version: str
+    ) -> None:
         super().__init__()
         self._context = context
         self._emit = emit
+        self._version = version
         self.arch = arch
 
     @property
     def cachekey(self) -> str:
-        return f"link-{self._context.driver.version}-{self.arch}"
+        return f"link-{self._context.driver.version}-{self._version}-{self.arch}"
 
     def compile(self, src: str) -> bytes:
         return self.link(self._emit(src, self.arch), src)

@@ -84,7 +84,7 @@ SOURCE_HINT = "run with DEBUG=4 to see the source of every kernel"
 
 
 @functools.cache
-def _binding() -> Any:
+def llvm_binding() -> Any:
     """llvmlite's binding module, with the native target ready."""
     try:
         binding = importlib.import_module("llvmlite.binding")
@@ -142,7 +142,7 @@ def target() -> CPUFacts:
 @functools.lru_cache(maxsize=64)
 def _facts(cores: int) -> CPUFacts:
     with _lock:
-        binding = _binding()
+        binding = llvm_binding()
         triple = str(binding.get_process_triple())
         cpu = str(binding.get_host_cpu_name())
         features = frozenset(
@@ -263,7 +263,7 @@ class LLVMCompiler(Compiler):
         """Names everything but the source that decides the bytes: LLVM, CPU, features, level."""
         if self._key is None:
             facts = target()
-            version = ".".join(map(str, _binding().llvm_version_info))
+            version = ".".join(map(str, llvm_binding().llvm_version_info))
             features = hashlib.sha256(",".join(sorted(facts.features)).encode()).hexdigest()[:16]
             self._key = f"llvm-{version}-{facts.triple}-{facts.cpu}-{features}-opt{self.opt_level}"
         return self._key
@@ -314,7 +314,7 @@ class LLVMCompiler(Compiler):
         In a context of its own, so that its types and constants are freed with it. Closed here, the
         module first: a collector that meets both in an error's traceback knows no order.
         """
-        binding = _binding()
+        binding = llvm_binding()
         with contextlib.closing(binding.create_context()) as context, contextlib.ExitStack() as own:
             try:
                 module = binding.parse_assembly(self.complete(src), context)
@@ -345,7 +345,7 @@ def create_target_machine(opt_level: int) -> Any:
     """A target machine for the host. An engine takes its machine over, so each needs a new one."""
     facts = target()
     with _lock:
-        binding = _binding()
+        binding = llvm_binding()
         features = binding.get_host_cpu_features().flatten()
         host = binding.Target.from_triple(facts.triple)
         return host.create_target_machine(
@@ -358,7 +358,7 @@ def _check_exported(names: Iterable[str]) -> None:
     with _lock:
         # LLVM sees the process's own symbols (libc, libm) only once there is an engine.
         _find_engine()
-        find = _binding().address_of_symbol
+        find = llvm_binding().address_of_symbol
         missing = sorted({name for name in names if find(name) is None})
     if missing:
         raise CompileError(
@@ -450,7 +450,7 @@ class _Engine:
     live_objects = 0
 
     def __init__(self) -> None:
-        binding = _binding()
+        binding = llvm_binding()
         # llvmlite's memory manager keeps the sections of an object together. LLVM's own may put
         # code and constants more than 2 GiB apart once large tensors fill the address space.
         self.handle = binding.create_mcjit_compiler(
@@ -459,7 +459,7 @@ class _Engine:
         self.count = 0
 
     def add(self, code: bytes, symbols: Sequence[str]) -> list[int]:
-        binding = _binding()
+        binding = llvm_binding()
         self.handle.add_object_file(binding.ObjectFileRef.from_data(code))
         self.handle.finalize_object()
         self.count += 1

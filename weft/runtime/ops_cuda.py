@@ -10,7 +10,6 @@ host waits only where it reads memory.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,13 +19,15 @@ from weft.device import Buffer
 from weft.errors import ArgumentError, DeviceError
 from weft.knobs import CUDA_CC
 from weft.renderer.base import Target
-from weft.renderer.cuda import SM_90, CUDARenderer
-from weft.runtime.cuda_compile import NVRTCCompiler
+from weft.renderer.cuda import CUDARenderer, cuda_target
+from weft.renderer.nvptx import NVPTXRenderer
+from weft.runtime.cuda_compile import LinkCompiler, NVRTCCompiler
 from weft.runtime.cuda_context import Context
 from weft.runtime.cuda_driver import Driver, open_driver
 from weft.runtime.cuda_graph import CUDAGraph
 from weft.runtime.cuda_memory import CUDAAllocator
 from weft.runtime.cuda_program import CUDAProgram
+from weft.runtime.nvptx import emit_ptx, emitter_version
 
 # DLPack's kDLCUDA
 _MEMORY_KIND = 2
@@ -147,13 +148,10 @@ class CUDADevice(BaseDevice):
 
 def describe_target(context: Context) -> Target:
     """The GPU in codegen's terms."""
-    major, minor = context.capability
-    return dataclasses.replace(
-        SM_90,
-        name=f"sm_{major}{minor}",
+    return cuda_target(
+        *context.capability,
         cores=context.processors,
         l2=context.cache_bytes,
-        l3=context.cache_bytes,
         shared_bytes=context.shared_bytes,
     )
 
@@ -161,6 +159,9 @@ def describe_target(context: Context) -> Target:
 def choose_toolchain(context: Context, target: Target, arch: str) -> Toolchain:
     """What prints and compiles kernels, as `CUDA_CC` says."""
     chosen = CUDA_CC.value
+    if chosen == "llvm":
+        compiler = LinkCompiler(context, arch, emit_ptx, emitter_version())
+        return functools.partial(NVPTXRenderer, target), compiler
     if chosen == "nvrtc":
         return functools.partial(CUDARenderer, target), NVRTCCompiler(arch)
-    raise ArgumentError(f"CUDA_CC={chosen}, but it takes nvrtc")
+    raise ArgumentError(f"CUDA_CC={chosen}, but it takes llvm or nvrtc")

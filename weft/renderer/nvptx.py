@@ -1,0 +1,201 @@
+"""LLVM IR for NVIDIA GPUs: `ptx_kernel` functions that LLVM's NVPTX target takes.
+
+In: a linear program. Out: a module whose entry takes its arguments as `groups.word_layout` says,
+with the grid in ctaid and the group in tid. One of the targets on top of `llvm_groups.py`.
+Invariant: every op has the op table's meaning. LLVM prints `add.rn` and `mul.rn`, which ptxas never
+fuses, divides and takes roots as IEEE says, and flushes nothing, as long as no fast-math flag, no
+denormal attribute and no option asks for it. The printed forms hold for LLVM 20 and later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.dtype import DType, bits_of, dtypes
+from weft.renderer.base import Renderer, Target
+from weft.renderer.cuda import BF16, FP8, SM_90, STATIC_SHARED
+from weft.renderer.groups import (
+    AXES,
+    Layout,
+    check_program,
+    group_sizes,
+    shared_offsets,
+    word_layout,
+)
+from weft.renderer.llvm_base import NATIVE, symbol
+from weft.renderer.llvm_groups import WIDEST_ACCESS, GroupFunction, Names
+from weft.uop.node import UOp
+
+_REGISTERS = {"gidx": "ctaid", "lidx": "tid"}
+_f16, _bf16, _f32 = dtypes.float16, dtypes.bfloat16, dtypes.float32
+# how LLVM's intrinsics call them, and what infinity is there
+_FP8 = {dtypes.fp8e4m3: "e4m3x2", dtypes.fp8e5m2: "e5m2x2"}
+
+
+class NVPTXRenderer(Renderer):
+    """Prints LLVM IR for NVPTX."""
+
+    name = "nvptx"
+    suffix = "ll"
+
+    def __init__(self, target: Target | None = None) -> None:
+        super().__init__(target or SM_90)
+        self.code_for_op = dict.fromkeys(sorted(NATIVE, key=lambda op: op.name), True)
+        narrow = {_f16}
+        if BF16 in self.target.features:
+            narrow.add(_bf16)
+        if FP8 in self.target.features:
+            narrow.update(_FP8)
+        self.native_dtypes = frozenset((dtypes.bool, *dtypes.ints, _f32, dtypes.float64, *narrow))
+
+    def layout(self, uops: Sequence[UOp]) -> Layout:
+        return word_layout(uops)
+
+    def shared_bytes(self, uops: Sequence[UOp]) -> int:
+        total = shared_offsets(uops, WIDEST_ACCESS)[1]
+        return total if total > STATIC_SHARED else 0
+
+    def render(self, name: str, uops: Sequence[UOp]) -> str:
+        check_program(self, name, uops)
+        return _Kernel(name, uops, self.native_dtypes).text()
+
+
+class _Kernel(GroupFunction):
+    """One kernel while it is written."""
+
+    def __init__(self, name: str, uops: Sequence[UOp], native: frozenset[DType]) -> None:
+        super().__init__(name, uops, native)
+        self.shared, total = shared_offsets(uops, WIDEST_ACCESS)
+        self.is_dynamic = total > STATIC_SHARED
+
+    def text(self) -> str:
+        functions = self.functions("ptx_kernel", "#0")
+        sizes = zip(AXES, group_sizes(self.uops), strict=True)
+        bounds = ", ".join(f'!"maxntid{axis}", i32 {size}' for axis, size in sizes)
+        head = 'target triple = "nvptx64-nvidia-cuda"'
+        return "\n".join(
+            [
+                head,
+                *self.shared_memory(),
+                *functions,
+                *self.declared,
+                'attributes #0 = { nounwind "no-builtins" }',
+                "!nvvm.annotations = !{!1}",
+                "!0 = !{}",
+                f"!1 = !{{ptr {symbol(self.name)}, {bounds}}}",
+                "",
+            ]
+        )
+
+    # ------------------------------------------------------------ the machine
+    def hardware_index(self, kind: str, axis: int, most: int) -> str:
+        name = f"@llvm.nvvm.read.ptx.sreg.{_REGISTERS[kind]}.{AXES[axis]}"
+        self.declare(f"i32 {name}()")
+        bounds = f"range(i32 0, {most}) " if 0 < most < 1 << 31 else ""
+        return self.emit(f"call {bounds}i32 {name}()")
+
+    def write_barrier(self, uop: UOp) -> None:
+        self.declare("void @llvm.nvvm.barrier0()")
+        self.lines.append("  call void @llvm.nvvm.barrier0()")
+
+    def shared_memory(self) -> list[str]:
+        """Declarations of all that a group shares: of a fixed size, or given by the launch."""
+        if self.is_dynamic:
+            return [
+                f"@shared = external addrspace(3) global [0 x i8], align {WIDEST_ACCESS}",
+            ]
+        return [
+            f"@shared{memory.arg.number} = internal addrspace(3) global "
+            f"[{memory.arg.size} x {self.memory_type(memory.dtype)}] undef, align {WIDEST_ACCESS}"
+            for memory in self.shared
+        ]
+
+    def place_shared(self, uop: UOp) -> str:
+        if not self.is_dynamic:
+            return f"@shared{uop.arg.number}"
+        return f"getelementptr (i8, {self.shared_pointer} @shared, i32 {self.shared[uop]})"
+
+    # ------------------------------------------------------------ conversions of narrow floats
+    def value_cast(self, uop: UOp) -> str:
+        if not self.is_own_cast(uop):
+            return super().value_cast(uop)
+        return self.convert((self.operand(uop.src[0]),), uop)[0]
+
+    def cast_lanes(self, uop: UOp) -> Names | None:
+        return self.convert(self.vector(uop.src[0]), uop) if self.is_own_cast(uop) else None
+
+    def is_own_cast(self, uop: UOp) -> bool:
+        """Whether a CAST is between float32 and a float with instructions of NVPTX's own; LLVM's
+        widen a float16."""
+        source, target = uop.src[0].dtype.scalar(), uop.dtype.scalar()
+        if not self.native.issuperset((source, target)):
+            return False
+        if target is _f32:
+            return source is _bf16 or source in _FP8
+        return source is _f32 and (target in (_f16, _bf16) or target in _FP8)
+
+    def convert(self, names: Names, uop: UOp) -> Names:
+        """Lanes between float32 and a narrow float, two at a time where the machine does so."""
+        source, target = uop.src[0].dtype.scalar(), uop.dtype.scalar()
+        if source is _bf16:
+            return tuple([self.from_bf16(name) for name in names])
+        pairs = [names[first : first + 2] for first in range(0, len(names), 2)]
+        found: list[str] = []
+        for pair in pairs:
+            if source in _FP8:
+                found += self.from_fp8(pair, source)
+            elif target in _FP8:
+                found += self.to_fp8(pair, target)
+            else:
+                found += self.to_half(pair, target)
+        return tuple(found)
+
+    def from_bf16(self, name: str) -> str:
+        wide = self.emit(f"zext i16 {name} to i32")
+        return self.emit(f"bitcast i32 {self.emit(f'shl i32 {wide}, 16')} to float")
+
+    def to_half(self, pair: Names, target: DType) -> list[str]:
+        kind, short = ("bfloat", "bf16") if target is _bf16 else ("half", "f16")
+        if len(pair) == 1:
+            found = [self.emit(f"fptrunc float {pair[0]} to {kind}")]
+        else:
+            name = f"@llvm.nvvm.ff2{short}x2.rn"
+            self.declare(f"<2 x {kind}> {name}(float, float)")
+            # the first operand is the upper half
+            both = self.emit(f"call <2 x {kind}> {name}(float {pair[1]}, float {pair[0]})")
+            found = [self.emit(f"extractelement <2 x {kind}> {both}, i32 {k}") for k in range(2)]
+        # a bfloat16 is its bits everywhere else
+        return found if target is _f16 else [
+            self.emit(f"bitcast bfloat {name} to i16") for name in found
+        ]  # fmt: skip
+
+    def from_fp8(self, pair: Names, source: DType) -> list[str]:
+        bits = self.emit(f"zext i8 {pair[0]} to i16")
+        if len(pair) == 2:
+            upper = self.emit(f"shl i16 {self.emit(f'zext i8 {pair[1]} to i16')}, 8")
+            bits = self.emit(f"or i16 {bits}, {upper}")
+        name = f"@llvm.nvvm.{_FP8[source]}.to.f16x2.rn"
+        self.declare(f"<2 x half> {name}(i16)")
+        both = self.emit(f"call <2 x half> {name}(i16 {bits})")
+        halves = [f"extractelement <2 x half> {both}, i32 {k}" for k in range(len(pair))]
+        return [self.emit(f"fpext half {self.emit(half)} to float") for half in halves]
+
+    def to_fp8(self, pair: Names, target: DType) -> list[str]:
+        """The instruction makes infinity the largest number; here it is infinite, or NaN."""
+        name = f"@llvm.nvvm.ff.to.{_FP8[target]}.rn"
+        self.declare(f"i16 {name}(float, float)")
+        self.declare("float @llvm.fabs.f32(float)")
+        upper = pair[1] if len(pair) == 2 else self.literal(0, _f32)
+        both = self.emit(f"call i16 {name}(float {upper}, float {pair[0]})")
+        found = []
+        for lane, value in enumerate(pair):
+            byte = both if lane == 0 else self.emit(f"lshr i16 {both}, 8")
+            byte = self.emit(f"trunc i16 {byte} to i8")
+            size = self.emit(f"call float @llvm.fabs.f32(float {value})")
+            infinity = self.literal(float("inf"), _f32)
+            test = self.emit(f"fcmp oeq float {size}, {infinity}")
+            sign = self.emit(f"and i8 {byte}, -128")
+            special = bits_of(float("inf"), target)
+            signed = self.emit(f"or i8 {sign}, {special}")
+            found.append(self.emit(f"select i1 {test}, i8 {signed}, i8 {byte}"))
+        return found
