@@ -137,8 +137,10 @@ def _flat(total: sint, name: str, limits: tuple[int, ...]) -> _Numbers:
         return _Numbers(_special(f"{name}0", size), total)
     width = most
     if isinstance(total, int):
-        # a divisor leaves nobody without work
-        width = next((n for n in range(most, most // 2, -1) if total % n == 0), most)
+        # a divisor leaves nobody without work; there are fewer rows to try than widths
+        least = -(-total // most)
+        whole = next((n for n in range(least, 2 * least) if total % n == 0), 0)
+        width = total // whole if whole else most
     rows = ((size + (width - 1)) // width).simplify()
     if rows.vmax > _limit(limits, 1):
         raise CompileError(f"a launch of {size.text()} groups is more than the target can number")

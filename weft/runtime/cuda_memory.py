@@ -15,21 +15,22 @@ import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 from weft.contracts import Allocator
+from weft.helpers import round_up
 from weft.runtime.cuda_context import Context
 from weft.runtime.cuda_driver import Address, Pointer
 from weft.runtime.memory import Block, BlockCache, machine_memory
 
 # The driver takes so much from ordinary memory at once, without pinning any.
 _SMALL_COPY = 64 << 10
-# What a copy holds of pinned memory, in parts that take turns.
+# The most bytes that go through pinned memory at once, and the least that are worth a call.
 _CHUNK_BYTES = 4 << 20
-_CHUNKS = 16
+_LEAST_PIECE = 256 << 10
 # Threads that move bytes between ordinary and pinned memory: one moves 10 GB/s, the bus 55.
-_MOVERS = 8
+_MOVERS = 12
 # Pinned memory that results are read to; beyond it they go to ordinary memory.
 _MOST_PINNED = 8 << 30
 _PORTABLE = 1
@@ -146,7 +147,7 @@ class _Lent:
 
 
 class _Chunk:
-    """A part of the staging memory, and the event after which it may be filled again."""
+    """A part of the staging memory, and the event after which it may be used again."""
 
     def __init__(self, context: Context) -> None:
         self.memory = _PinnedMapping(context, _CHUNK_BYTES)
@@ -154,65 +155,49 @@ class _Chunk:
 
 
 class Staging:
-    """Copies between ordinary memory of the host and the GPU, through chunks that take turns.
+    """Copies between ordinary memory of the host and the GPU, through pinned chunks.
 
-    Several threads move bytes to or from the chunks while the copy engine works on others.
+    Several threads move bytes, each with two chunks of its own: while the copy engine works on one,
+    the thread fills or empties the other.
     """
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._free: list[_Chunk] = []
-        self._made = 0
-        self._has_free = threading.Condition()
-        self._submit = threading.Lock()
+        self._chunks: list[tuple[_Chunk, _Chunk]] = []  # of each thread
         self._movers: ThreadPoolExecutor | None = None
-
-    def _take(self) -> _Chunk:
-        with self._has_free:
-            while not self._free:
-                if self._made < _CHUNKS:
-                    self._made += 1
-                    break
-                self._has_free.wait()
-            else:
-                return self._free.pop(0)
-        try:
-            return _Chunk(self._context)
-        except BaseException:
-            with self._has_free:
-                self._made -= 1
-                self._has_free.notify()
-            raise
-
-    def _give(self, chunk: _Chunk) -> None:
-        with self._has_free:
-            self._free.append(chunk)
-            self._has_free.notify()
+        self._one_copy = threading.Lock()
+        self._submit = threading.Lock()
 
     def copy(self, nbytes: int, move: Callable[[_Chunk, int, int], None]) -> None:
-        """Calls `move(chunk, start, length)` for all parts, in several threads if there are many.
+        """Calls `move(chunk, start, length)` for all parts, in several threads if it is worth it.
 
         A chunk is ready when it is given to `move`.
         """
-        starts = range(0, nbytes, _CHUNK_BYTES)
+        piece = min(_CHUNK_BYTES, max(_LEAST_PIECE, round_up(nbytes // (2 * _MOVERS), 4096)))
+        starts = range(0, nbytes, piece)
+        movers = min(_MOVERS, os.cpu_count() or 1, max(1, len(starts) // 2))
 
-        def one(start: int) -> None:
+        def run(mover: int) -> None:
             self._context.use()
-            chunk = self._take()
-            try:
+            chunks = self._chunks[mover]
+            for turn, start in enumerate(starts[mover::movers]):
+                chunk = chunks[turn % 2]
                 self._context.call("cuEventSynchronize", chunk.event)
-                move(chunk, start, min(_CHUNK_BYTES, nbytes - start))
-            finally:
-                self._give(chunk)
+                move(chunk, start, min(piece, nbytes - start))
 
-        if len(starts) < 4:
-            for start in starts:
-                one(start)
-            return
-        if self._movers is None:
-            count = min(_MOVERS, os.cpu_count() or 1)
-            self._movers = ThreadPoolExecutor(count, thread_name_prefix="weft-copies")
-        list(self._movers.map(one, starts))
+        with self._one_copy:
+            while len(self._chunks) < movers:
+                self._chunks.append((_Chunk(self._context), _Chunk(self._context)))
+            if movers == 1:
+                run(0)
+                return
+            if self._movers is None:
+                self._movers = ThreadPoolExecutor(_MOVERS, thread_name_prefix="weft-copies")
+            # all of them, also after an error: chunks must not be in use when the next copy begins
+            done = [self._movers.submit(run, mover) for mover in range(movers)]
+            wait(done)
+            for future in done:
+                future.result()
 
     def copyin(
         self, address: int, nbytes: int, fill: Callable[[int, int, int], None], stream: Any
