@@ -383,6 +383,11 @@ class BaseDevice:
         """The name of the target, as its compiler knows it."""
         return ""
 
+    @property
+    def description(self) -> str:
+        """The device in a few words, for `weft doctor`."""
+        return self.arch
+
     def runtime(
         self, name: str, lib: bytes, threads_n: int = 1, n_bufs: int = 0, n_vars: int = 0
     ) -> Program:

@@ -12,10 +12,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from weft import Device, Tensor, TinyJit
+from weft import Device, Tensor, TinyJit, dtypes
+from weft.device import Buffer
 from weft.knobs import Context
 
-MATMUL = 1024
+# of a device without and with groups of threads
+MATMUL, GROUP_MATMUL = 1024, 4096
 ROUNDS = 8
 # far larger than any last cache level that a figure of memory should not come from
 STREAM_BYTES = 256 << 20
@@ -31,6 +33,9 @@ class Ceilings:
     read_gbs: float
     copy_gbs: float
     launch_us: float
+    # of a device with memory of its own: copies from and to the host
+    in_gbs: float = 0.0
+    out_gbs: float = 0.0
     cache_gbs: tuple[tuple[str, float], ...] = ()  # of one core, by level
 
 
@@ -49,8 +54,11 @@ def best_seconds(run: Callable[[], object], rounds: int = ROUNDS) -> float:
     return best
 
 
-def measure_ceilings(stream_bytes: int = STREAM_BYTES, matmul: int = MATMUL) -> Ceilings:
+def measure_ceilings(stream_bytes: int = STREAM_BYTES, matmul: int = 0) -> Ceilings:
     """Measure the default device."""
+    device = Device[Device.DEFAULT]
+    matmul = matmul or (GROUP_MATMUL if device.renderer.target.has_local else MATMUL)
+    in_gbs = out_gbs = 0.0
     with Context(DEBUG=0):
         square = Tensor.rand(matmul, matmul).realize()
         stream = Tensor.rand(stream_bytes // 4).realize()
@@ -62,11 +70,18 @@ def measure_ceilings(stream_bytes: int = STREAM_BYTES, matmul: int = MATMUL) -> 
         read_seconds = best_seconds(lambda: total(stream))
         copy_seconds = best_seconds(lambda: copy(stream))
         launch_seconds = best_seconds(lambda: copy_small(small))
+        if not device.is_host:
+            memory = Buffer(device.name, stream_bytes, dtypes.uint8).allocate()
+            data = bytearray(stream_bytes)
+            in_gbs = stream_bytes / best_seconds(lambda: memory.copyin(data)) / 1e9
+            out_gbs = stream_bytes / best_seconds(memory.as_memoryview) / 1e9
     return Ceilings(
         matmul_gflops=2 * matmul**3 / matmul_seconds / 1e9,
         read_gbs=stream_bytes / read_seconds / 1e9,
         copy_gbs=2 * stream_bytes / copy_seconds / 1e9,
         launch_us=launch_seconds * 1e6,
+        in_gbs=in_gbs,
+        out_gbs=out_gbs,
         cache_gbs=_measure_caches(),
     )
 

@@ -136,7 +136,9 @@ def _devices(findings: list[Finding]) -> Iterator[str]:
             yield f"{name:8} no: {reason}"
             continue
         mark = " (default)" if default.split(":")[0] == name else ""
-        yield f"{name:8} opens{mark} {device.arch}".rstrip()
+        yield f"{name:8} opens{mark} {device.description}".rstrip()
+        for problem, advice in device.problems():
+            findings.append(Finding(False, problem, advice))
 
 
 def _description(findings: list[Finding]) -> Iterator[str]:
@@ -232,3 +234,6 @@ def _ceilings() -> Iterator[str]:
     for name, gbs in found.cache_gbs:
         yield f"out of {name} {gbs:8.1f} GB/s, one core"
     yield f"a launch  {found.launch_us:8.1f} us"
+    if found.in_gbs:
+        yield f"from host {found.in_gbs:8.1f} GB/s"
+        yield f"to host   {found.out_gbs:8.1f} GB/s"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from weft.commands.ceilings import Ceilings, measure_ceilings
 from weft.errors import ArgumentError, DataError
-from weft.viz.profile_file import Row, read_profile, summarise
+from weft.viz.profile_file import Row, Share, device_shares, read_profile, summarise
 from weft.viz.profiling import last_profile
 
 NAME = "profile"
@@ -33,10 +33,13 @@ def run(args: argparse.Namespace) -> int:
         raise DataError("there is no profile yet; record one with `PROFILE=1 python program.py`")
     if args.top < 1:
         raise ArgumentError(f"--top {args.top}: at least one row can be shown")
-    kernels, phases = summarise(read_profile(path))
+    profile = read_profile(path)
+    kernels, phases = summarise(profile)
     ceilings = None if args.quick or not kernels else measure_ceilings()
     print(path)
     for line in kernel_table(kernels, ceilings, args.top):
+        print(line)
+    for line in idle_table(device_shares(profile)):
         print(line)
     for line in phase_table(phases):
         print(line)
@@ -69,6 +72,18 @@ def kernel_table(rows: list[Row], ceilings: Ceilings | None, top: int) -> list[s
         rest = sum(row.microseconds for row in rows[top:])
         share = rest / total if total else 0.0
         lines.append(f"{rest / 1e3:10.3f} {share:6.1%}  {len(rows) - top} more")
+    return lines
+
+
+def idle_table(shares: list[Share]) -> list[str]:
+    """How long each device waited for something to do."""
+    lines = []
+    for share in shares:
+        whole = share.busy + share.idle
+        lines.append(
+            f"{share.device}: busy {share.busy / 1e3:.3f} ms, idle {share.idle / 1e3:.3f} ms "
+            f"({share.idle / whole if whole else 0.0:.0%})"
+        )
     return lines
 
 

@@ -70,13 +70,20 @@ def say_launch(
     where = f"  {PurePath(origin[0]).name}:{origin[1]}" if origin else ""
     print(
         f"{colored('***', 'yellow')} {device:<8} {GlobalCounters.kernel_count:5d} "
-        f"{time_to_str(seconds, w=9)} {_rate(ops / rate):>9} GFLOPS {_rate(mem / rate):>8} GB/s "
+        f"{time_to_str(seconds, w=9)} {_rate(ops / rate, 'FLOPS'):>16} "
+        f"{_rate(mem / rate, 'B/s'):>13} "
         f"{GlobalCounters.mem_used / 1e6:9.2f} MB  {colored(name, 'cyan')}{where}"
     )
 
 
-def _rate(per_second: float) -> str:
-    return f"{per_second * 1e-9:.2f}" if per_second else "-"
+def _rate(per_second: float, unit: str) -> str:
+    """
+    >>> _rate(4.2e9, "FLOPS"), _rate(4.2e12, "B/s"), _rate(0, "B/s")
+    ('4.20 GFLOPS', '4.20 TB/s', '- GB/s')
+    """
+    if per_second >= 1e12:
+        return f"{per_second * 1e-12:.2f} T{unit}"
+    return f"{f'{per_second * 1e-9:.2f}' if per_second else '-'} G{unit}"
 
 
 def say_schedule(items: Sequence[Any]) -> None:

@@ -107,6 +107,15 @@ class CUDADevice(BaseDevice):
         major, minor = self.context.capability
         return f"sm_{major}{minor}"
 
+    @property
+    def description(self) -> str:
+        version = self.context.driver.version
+        _, total = self.context.memory()
+        return (
+            f"{self.arch} {self.context.model}, {self.context.processors} processors, "
+            f"{total / 2**30:.0f} GiB, driver of CUDA {version // 1000}.{version % 1000 // 10}"
+        )
+
     def load(self, facts: ProgramFacts, lib: bytes) -> Program:
         return CUDAProgram(self.context, facts, lib)
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.codegen import pipeline as codegen
-from weft.device import Allocator, Device
+from weft.device import Allocator, Buffer, Device
 from weft.engine import programs, realize
 from weft.engine import schedule as engine_schedule
 from weft.errors import WeftError
@@ -51,6 +51,8 @@ def attach(recorder: Any) -> Callable[[], None]:
     for original, wrap in functions:
         undo.append(_replace_function(original, wrap(original)))
     undo.append(_replace_method(programs.Runner, "__call__", steps.watch_runner))
+    for name, what in (("copyin", "copy from the host"), ("copyout", "copy to the host")):
+        undo.append(_replace_method(Buffer, name, functools.partial(steps.watch_copy, what)))
     undo.append(_replace_method(Allocator, "_count", functools.partial(_watch_memory, recorder)))
 
     def detach() -> None:
@@ -217,16 +219,44 @@ class _Steps:
 
         return call
 
+    def watch_copy(self, what: str, original: Function) -> Function:
+        """A copy between the host and a device with memory of its own, outside of schedules."""
+
+        def copy(buffer: Any, *arguments: Any, **named: Any) -> Any:
+            device = Device[buffer.device]
+            if device.is_host or not device.executes or getattr(self.timing, "in_step", False):
+                return original(buffer, *arguments, **named)
+            device.synchronize()
+            start = time.perf_counter()
+            result = original(buffer, *arguments, **named)
+            device.synchronize()
+            with self.recorder.lock:
+                number = self._unknown(what, buffer.device, None)
+            self.recorder.items[number].update(ops=0, mem=None)
+            self.recorder.launches.add(number, start, time.perf_counter() - start)
+            return result
+
+        return copy
+
     def watch_launch(self, original: Function) -> Function:
         """One launch of a step."""
 
         def launch(step: Any, *arguments: Any, **named: Any) -> Any:
             self.timing.seconds = None
+            self.timing.in_step = True
             start = time.perf_counter()
-            result = original(step, *arguments, **named)
+            try:
+                result = original(step, *arguments, **named)
+                if step.runner is None:
+                    Device[step.device].synchronize()
+            finally:
+                self.timing.in_step = False
             seconds = self.timing.seconds
             if seconds is None:
                 seconds = time.perf_counter() - start
+            else:
+                # by the device's clock, and it is done now
+                start = time.perf_counter() - seconds
             number = self._item_of(step)
             self._note_costs(number, step.runner)
             self.recorder.launches.add(number, start, seconds)

@@ -10,6 +10,7 @@ The format: "Trace Event Format" by the Chromium authors. Times are microseconds
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -45,7 +46,7 @@ def trace_events(index: dict[str, Any], timeline: dict[str, Any]) -> dict[str, A
         origin = item["origin"]
         if origin:
             facts["line"] = f"{origin[0]}:{origin[1]}"
-        category = "copy" if item["name"] == "copy" else "kernel"
+        category = "copy" if item["name"].startswith("copy") else "kernel"
         thread = threads[item["device"]]
         events.append(_slice(item["name"], category, start, length, thread, facts))
     for device, columns in timeline["memory"].items():
@@ -118,6 +119,40 @@ def summarise(profile: dict[str, Any]) -> tuple[list[Row], list[Row]]:
         row.mem += int(arguments.get("mem", 0))
     ordered = [sorted(rows.values(), key=lambda r: -r.microseconds) for rows in (run, made)]
     return ordered[0], ordered[1]
+
+
+@dataclass
+class Share:
+    """How busy a device was between its first launch and the end of its last."""
+
+    device: str
+    busy: float = 0.0
+    first: float = math.inf
+    last: float = 0.0
+
+    @property
+    def idle(self) -> float:
+        """Microseconds without a launch."""
+        return max(0.0, self.last - self.first - self.busy)
+
+
+def device_shares(profile: dict[str, Any]) -> list[Share]:
+    """The devices of a profile, the busiest first."""
+    names = {
+        event.get("tid"): str((event.get("args") or {}).get("name"))
+        for event in profile["traceEvents"]
+        if isinstance(event, dict) and event.get("name") == "thread_name"
+    }
+    found: dict[str, Share] = {}
+    for event in _slices(profile):
+        if event.get("cat") == "compile":
+            continue
+        name = names.get(event.get("tid"), "")
+        share = found.setdefault(name, Share(name))
+        start, length = float(event.get("ts", 0)), float(event.get("dur", 0))
+        share.busy += length
+        share.first, share.last = min(share.first, start), max(share.last, start + length)
+    return sorted(found.values(), key=lambda share: -share.busy)
 
 
 def _slices(profile: dict[str, Any]) -> Iterator[dict[str, Any]]:
