@@ -1,7 +1,7 @@
 """Walks the op table: every op has all that it needs, and every device gives the same value.
 
 The failures are the to-do list of whoever adds an op. Each elementwise op runs as a kernel of its
-own on all pairs of edge values of every dtype that it takes: on the CPU, on the PYTHON device, and
+own on all pairs of edge values of every dtype that it takes: on the default device, on PYTHON, and
 on the PYTHON device with the decompositions for the CPU, whose "raw" promises are checked there.
 """
 
@@ -17,6 +17,7 @@ import pytest
 from weft.codegen.pipeline import lower
 from weft.device import BaseDevice, Buffer, Device
 from weft.dtype import DType, bits_of, dtypes, truncate, value_of_bits
+from weft.engine.programs import facts_of
 from weft.errors import CompileError
 from weft.renderer.base import Renderer
 from weft.renderer.cstyle import CRenderer
@@ -209,9 +210,9 @@ INTEGERS = ("int", "uint")
 
 @each_alu_case
 @pytest.mark.parametrize("optimise", [True, False], ids=["optimised", "plain"])
-def test_the_cpu_gives_the_reference_value(op: Ops, dtype: DType, optimise: bool) -> None:
-    cpu = Device["CPU"]
-    check_device(op, dtype, cpu, cpu.renderer, optimise)
+def test_the_device_gives_the_reference_value(op: Ops, dtype: DType, optimise: bool) -> None:
+    device = Device[Device.DEFAULT]
+    check_device(op, dtype, device, device.renderer, optimise)
 
 
 @each_alu_case
@@ -228,7 +229,7 @@ def test_decompositions_keep_their_promises(op: Ops, dtype: DType, optimise: boo
 
 
 @pytest.mark.parametrize("source", dtypes.all, ids=str)
-@pytest.mark.parametrize("place", ["CPU", "PYTHON", "decomposed"])
+@pytest.mark.parametrize("place", [Device.DEFAULT, "PYTHON", "decomposed"])
 def test_casts_between_all_dtypes(place: str, source: DType) -> None:
     values = cast_values(source)
     index = UOp.range(len(values), 0)
@@ -238,7 +239,7 @@ def test_casts_between_all_dtypes(place: str, source: DType) -> None:
         for slot, target in enumerate(dtypes.all, 1)
     ]
     ast = UOp.sink(*stores, arg=KernelInfo(f"cast_{source.name}"))
-    device = Device["CPU" if place == "CPU" else "PYTHON"]
+    device = Device["PYTHON" if place == "decomposed" else place]
     renderer = decomposing_renderer() if place == "decomposed" else device.renderer
     found = run(ast, device, renderer, [(source, values)], list(dtypes.all), first_output=1)
     for target, results in zip(dtypes.all, found, strict=True):
@@ -248,7 +249,7 @@ def test_casts_between_all_dtypes(place: str, source: DType) -> None:
 
 
 @pytest.mark.parametrize("source", [*dtypes.ints, *dtypes.floats], ids=str)
-@pytest.mark.parametrize("place", ["CPU", "PYTHON"])
+@pytest.mark.parametrize("place", [Device.DEFAULT, "PYTHON"])
 def test_bitcasts_between_dtypes_of_one_size(place: str, source: DType) -> None:
     values = cast_values(source)
     # Not bool, which two of its bit patterns are enough for.
@@ -347,8 +348,7 @@ def run(
     ]
     new = [Buffer(device.name, size, dtype).allocate() for dtype in outputs]
     buffers[first_output:first_output] = new
-    program = device.runtime(spec.name, lib, spec.threads_n, spec.buffer_count, len(spec.variables))
-    program(buffers, (), wait=True)
+    device.load(facts_of(spec), lib)(buffers, (), wait=True)
     return [read_values(buffer) for buffer in new]
 
 
