@@ -305,7 +305,7 @@ def test_a_forked_child_is_refused(gpu: CUDADevice) -> None:
 
 
 def test_ptx_is_linked_by_the_driver(gpu: CUDADevice) -> None:
-    compiler = LinkCompiler(gpu.context, "sm_90", lambda source, arch: source.encode())
+    compiler = LinkCompiler(gpu.context, "sm_90", lambda source, arch: source.encode(), "1")
     assert compiler.compile_all(["one", "two"]) == [b"one", b"two"]
     with pytest.raises(CompileError, match="does not compile PTX for sm_90: error 218"):
         compiler.compile("wrong")
