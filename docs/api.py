@@ -68,6 +68,10 @@ def documented(name: str) -> tuple[Any, type]:
     for owner in weft.Tensor.__mro__:
         if name in vars(owner):
             value = vars(owner)[name]
+            cached = getattr(value, "__wrapped__", None)
+            if cached is not None and not cached.__qualname__.startswith(f"{owner.__name__}."):
+                # looked up before it is run; it belongs where it is defined
+                continue
             found = found or (value, owner)
             if inspect.getdoc(getattr(value, "__func__", value)) and owner is not found[1]:
                 break

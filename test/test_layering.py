@@ -101,6 +101,7 @@ mixin.decompose
 mixin.digest
 mixin.values
 mixin.storage
+mixin.cached
 mixin.compat
 tensor
 function

@@ -300,6 +300,11 @@ class Context:
         return with_knobs
 
 
+def all_values() -> tuple[Any, ...]:
+    """What every knob says here and now."""
+    return tuple([variable.value for variable in _VARIABLES.values()])
+
+
 def _find(name: str) -> ContextVar[Any]:
     """The knob of that name, or an error that suggests the ones that look alike."""
     variable = _VARIABLES.get(_ALSO_KNOWN_AS.get(name, name))
@@ -369,6 +374,9 @@ PROFILE_TRACE = ContextVar("PROFILE_TRACE", "", "file of PROFILE; empty: in the 
 TRAINING = ContextVar("TRAINING", 0, "1: layers such as dropout and batchnorm train")
 CCACHE = ContextVar("CCACHE", 1, "0: do not keep compiled kernels on disk")
 SCACHE = ContextVar("SCACHE", 1, "0: do not cache schedules")
+CALL_CACHE = ContextVar(
+    "CALL_CACHE", 1, "0: methods of tensors always run; 1: once, if called again; 2: once", 0
+)
 CACHELEVEL = ContextVar("CACHELEVEL", 2, "0: no disk cache at all; 1: kernels; 2: searches too")
 CACHE_MB = ContextVar("CACHE_MB", 1024, "megabytes the disk cache may take; 0: without bound", 0)
 DEFAULT_FLOAT = ContextVar("DEFAULT_FLOAT", "float32", "dtype of floats when none is given")

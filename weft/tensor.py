@@ -20,7 +20,7 @@ from weft.dtype import (
     to_dtype,
     weak_dtype,
 )
-from weft.engine import gradients, host
+from weft.engine import eager, forms, gradients, host
 from weft.engine.cell import Cell
 from weft.engine.conditions import check_bound
 from weft.engine.live import LiveSet
@@ -30,6 +30,7 @@ from weft.errors import ArgumentError, DeviceError, DTypeError, ShapeError
 from weft.gradient import NO_GRAD, of_nothing, with_identity
 from weft.helpers import prod
 from weft.knobs import TRAINING, Context
+from weft.mixin.cached import CACHED
 from weft.mixin.compat import NAMES, CompatMixin
 from weft.mixin.fitting import certain, misfit, side_of
 from weft.mixin.movement import broadcast_shape
@@ -198,7 +199,8 @@ class Tensor(CompatMixin, metaclass=_TensorType):
         >>> Tensor([[1, 2, 3]]).shape
         (1, 3)
         """
-        return self.uop.shape
+        form = self._form
+        return self.uop.shape if form is None else form.shape
 
     @property
     def dtype(self) -> DType:
@@ -207,7 +209,8 @@ class Tensor(CompatMixin, metaclass=_TensorType):
         >>> Tensor([1.0]).dtype
         dtypes.float
         """
-        return self.uop.dtype
+        form = self._form
+        return self.uop.dtype if form is None else form.dtype
 
     @property
     def device(self) -> Devices:
@@ -216,7 +219,18 @@ class Tensor(CompatMixin, metaclass=_TensorType):
         >>> Tensor(3.0).device is None
         True
         """
-        return self.uop.device
+        form = self._form
+        return self.uop.device if form is None else form.device
+
+    @property
+    def _form(self) -> forms.Form | None:
+        """The form of a value whose graph is not built yet."""
+        cell = self._cell
+        formed = cell.formed
+        if cell._node is not None or not formed:
+            return None
+        form: forms.Form = formed[0]
+        return form.moved(self._moves) if self._moves else form
 
     def __repr__(self) -> str:
         state = "realized" if self._cell.is_realized else "lazy"
@@ -743,6 +757,8 @@ class Tensor(CompatMixin, metaclass=_TensorType):
         return super()._made(with_identity(node), device, requires_grad)
 
     def realize(self, *lst: Any, do_update_stats: bool = True) -> Self:
+        if not lst and self._cell._node is None and eager.realize_form(self._cell):
+            return self
         # equal constants computed together would get one memory, and so become one parameter
         for tensor in (self, *lst):
             if gradients.is_own_constant(tensor._cell.value):
@@ -779,6 +795,9 @@ def _restored(
     flat = Tensor(contents, device=device, dtype=dtype, requires_grad=requires_grad)
     return flat.reshape(shape)
 
+
+for _name in CACHED:
+    setattr(Tensor, _name, forms.cached(_name, getattr(Tensor, _name), Tensor))
 
 # as it is called in tinygrad
 all_tensors = Tensor._live

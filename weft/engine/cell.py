@@ -63,14 +63,26 @@ class Cell:
     __slots__ = (
         "__weakref__",
         "_life",
+        "_node",
         "_seen_by",
-        "_value",
         "born",
+        "formed",
         "inline",
         "is_asked",
+        "origin",
         "pure",
+        "sources",
+        "users",
         "version",
     )
+    # None: it is known by its form (see forms.py), and nobody has asked for the graph yet
+    _node: UOp | None
+    # the form of the value and the storages that it is over; None: not looked for yet, (): it has
+    # none that is known. Both in one, because another thread may just replace them.
+    formed: Any
+    sources: tuple[weakref.ref[Cell], ...]  # cells that wait, whose values are part of this one
+    users: list[weakref.ref[Cell]]  # cells that wait, of which this one is a source
+    origin: tuple[str, int] | None
     live: ClassVar[LiveSet[Cell]] = LiveSet()
     # those without a storage: the others are found by theirs (`holders_of`)
     lazy: ClassVar[LiveSet[Cell]] = LiveSet()
@@ -82,9 +94,40 @@ class Cell:
         self.born = now()  # when the value was written down
         self.pure = pure
         self.inline = self.is_asked = False
+        self._node = value
+        self.formed = self.origin = None
+        self.sources, self.users = (), []
         self.value = value
-        _write_down(value)
+        _write_down(value, self.born)
         Cell.live.add(self)
+
+    @classmethod
+    def of_form(
+        cls,
+        formed: tuple[Any, tuple[UOp, ...]],
+        sources: tuple[weakref.ref[Cell], ...],
+        origin: tuple[str, int] | None,
+    ) -> Cell:
+        """A value that is known by its form; its graph is built if somebody asks for it."""
+        cell = object.__new__(cls)
+        cell.version = 0
+        cell.born = next(_clock)
+        cell.pure = cell.inline = cell.is_asked = False
+        cell._seen_by = []
+        cell._life = cell._node = None
+        cell.formed = formed
+        cell.sources = sources
+        cell.users = []
+        cell.origin = origin
+        if sources:
+            mine = weakref.ref(cell)
+            for source in sources:
+                found = source()
+                if found is not None:
+                    found.users.append(mine)
+        Cell.lazy.add(cell)
+        Cell.live.add(cell)
+        return cell
 
     @classmethod
     def of_new(cls, value: UOp, storage: UOp) -> Cell:
@@ -94,8 +137,9 @@ class Cell:
         cell.born = next(_clock)
         cell.pure = cell.inline = cell.is_asked = False
         cell._seen_by = []
-        cell._life = None
-        cell._value = value
+        cell._life = cell.formed = cell.origin = None
+        cell.sources, cell.users = (), []
+        cell._node = value
         storage.held.cells = [weakref.ref(cell)]
         Cell.live.add(cell)
         return cell
@@ -106,11 +150,15 @@ class Cell:
     @property
     def value(self) -> UOp:
         """What the whole storage holds."""
-        return self._value
+        node = self._node
+        return self._built() if node is None else node
 
     @value.setter
     def value(self, value: UOp) -> None:
-        self._value = value
+        self._node = value
+        self.formed = None
+        if self.sources:
+            self.sources = ()
         if self._seen_by:
             self._take_back()
         storage = self.storage
@@ -124,6 +172,31 @@ class Cell:
                 return
         alive = [reference for reference in held.cells if reference() is not None]
         held.cells = [*alive, weakref.ref(self)]
+
+    @property
+    def _value(self) -> UOp:
+        return self.value
+
+    def _built(self) -> UOp:
+        """The graph of a value that was known by its form until now.
+
+        Values that it is a part of are built too: they shall hold the very node, by which its
+        memory and its gradient are found.
+        """
+        waiting = [cell for user in self.users if (cell := user()) and cell._node is None]
+        for cell in (*waiting, self):
+            formed = cell.formed
+            if not formed:
+                # another thread has built it just now
+                continue
+            form, storages = formed
+            cell._node = node = form.fill(storages, cell.origin)
+            cell.formed, cell.sources = (), ()
+            for part in node.toposort(gate=_is_computed):
+                _write_down(part, cell.born)
+        self.users.clear()
+        assert self._node is not None
+        return self._node
 
     @property
     def life(self) -> Life:
@@ -180,14 +253,16 @@ class Cell:
             self.end_life()
         self.pure = self.inline = False
         self.value = value
-        _write_down(value)
         self.version += 1
         self.born = now()
+        _write_down(value, self.born)
 
     @property
     def storage(self) -> UOp | None:
         """The BUFFER that holds the value, also while writes to it are pending."""
-        node = self._value
+        node = self._node
+        if node is None:
+            return None
         while node.op in (Ops.RESHAPE, Ops.SHRINK, Ops.AFTER):
             node = node.src[0]
         return node if node.op is Ops.BUFFER else None
@@ -207,13 +282,20 @@ class Cell:
     @property
     def is_realized(self) -> bool:
         """Whether the value is in its memory already, with no write pending."""
-        node = self._value
+        node = self._node
+        if node is None:
+            return False
         while node.op in (Ops.RESHAPE, Ops.SHRINK):
             node = node.src[0]
         return node.op is Ops.BUFFER
 
 
-def _write_down(value: UOp) -> None:
+def _is_computed(node: UOp) -> bool:
+    return node.op is not Ops.BUFFER
+
+
+def _write_down(value: UOp, when: int) -> None:
+    """An expression was written down: what is known of it until then is for older graphs."""
     known = value.held
-    if type(known) is Known and not known.is_state:
+    if type(known) is Known and not known.is_state and known.found < when:
         known.since = known.found

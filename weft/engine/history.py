@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from weft.dtype import dtypes
 from weft.engine import record
 from weft.engine.cell import Cell, Known
+from weft.engine.forms import Form
 from weft.engine.host import is_storage
 from weft.engine.live import LiveSet
 from weft.engine.storage import held_with, shaped
@@ -43,7 +44,7 @@ class Past:
     """What one storage was computed from.
 
     `expression` is None once it is cut; `reason` then says why, and `targets` are the cells that
-    were found behind it before.
+    were found behind it before. Until somebody asks for it, an expression may be known by its form.
     """
 
     __slots__ = (
@@ -52,25 +53,36 @@ class Past:
         "_before",
         "_callbacks",
         "_dependents",
+        "_expression",
+        "_form",
+        "_leaves",
+        "_reads",
         "_storage",
-        "expression",
+        "_targets",
         "is_asked",
         "levels",
         "nbytes",
-        "reads",
         "reason",
-        "targets",
     )
 
-    def __init__(self, storage: UOp, expression: UOp | None, behind: Behind) -> None:
+    def __init__(
+        self,
+        storage: UOp,
+        expression: UOp | None,
+        behind: Behind,
+        form: Form | None = None,
+        leaves: tuple[UOp, ...] = (),
+    ) -> None:
         self._storage = weakref.ref(storage)
-        self.expression = expression
+        self._expression = expression
+        self._form = form
+        self._leaves = leaves
         self.reason = ""
-        self.reads: frozenset[UOp] | None = None
+        self._reads: frozenset[UOp] | None = None
         self.is_asked = behind.is_asked
         self.levels = behind.levels
         self.nbytes = behind.nbytes
-        self.targets: weakref.WeakSet[Cell] = weakref.WeakSet(behind.cells)
+        self._targets = [weakref.ref(cell) for cell in behind.cells]
         self._dependents: list[weakref.ref[Past]] = []
         self._callbacks: list[Any] = []
         self._before = behind.pasts
@@ -88,6 +100,39 @@ class Past:
         held_with(storage).past = self
         _pasts.add(self)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it still knows what the storage was computed from."""
+        return self._expression is not None or self._form is not None
+
+    @property
+    def expression(self) -> UOp | None:
+        """What the storage was computed from."""
+        if self._expression is None and self._form is not None:
+            self._expression = as_twin(self._form.fill(self._leaves))
+            self._form, self._leaves = None, ()
+        return self._expression
+
+    @expression.setter
+    def expression(self, expression: UOp | None) -> None:
+        self._expression = expression
+        self._form, self._leaves, self._reads = None, (), None
+
+    @property
+    def reads(self) -> frozenset[UOp]:
+        """The storages that its expression reads."""
+        if self._reads is None:
+            expression = self._expression
+            leaves = self._leaves if expression is None else _reads(expression)
+            self._reads = frozenset(leaves)
+        return self._reads
+
+    @property
+    def targets(self) -> list[Cell]:
+        """The live cells that it was computed from, as far as the next memory."""
+        found = [reference() for reference in self._targets]
+        return [cell for cell in found if cell is not None]
+
     def _lose(self) -> None:
         """Something that this was computed from has ended. With the last it ends, and so may what
         was computed from it."""
@@ -95,7 +140,7 @@ class Past:
         while pending:
             past = pending.pop()
             past._alive -= 1
-            if past._alive <= 0 and past.expression is not None:
+            if past._alive <= 0 and past.is_open:
                 pending += past.end()
 
     def end(self) -> list[Past]:
@@ -111,13 +156,12 @@ class Past:
 
     def cut(self, reason: str) -> None:
         """The expression is given up; what may have been behind it is remembered."""
-        if self.expression is None:
+        if not self.is_open:
             return
-        self.targets = weakref.WeakSet(_targets_behind(self))
+        self._targets = [weakref.ref(cell) for cell in _targets_behind(self)]
         self.reason = reason
         self.levels = self.nbytes = 0
         self.expression = None
-        self.reads = None
         self._callbacks, self._before = [], []
 
     def lean_on(self, pasts: Iterable[Past]) -> None:
@@ -155,7 +199,7 @@ class Past:
     @property
     def is_cut(self) -> bool:
         """Whether it can no longer be differentiated, though somebody might."""
-        return self.expression is None and bool(self.targets)
+        return not self.is_open and bool(self.targets)
 
 
 class Behind(NamedTuple):
@@ -252,18 +296,7 @@ def _past(storage: UOp, value: UOp, lazy: dict[UOp, list[Cell]], lost: Lost) -> 
     behind = _behind(expression, lazy, stale)
     if not behind.cells and not behind.pasts:
         return None
-    for past in behind.pasts:
-        if not past.is_asked and (past.levels >= MOST_LEVELS or past.nbytes > MOST_BYTES):
-            past.cut(_TOO_LONG)
-    cut = next((past for past in behind.pasts if past.expression is None), None)
-    reason = ""
-    if stale:
-        reason = lost.reason
-    elif cut is not None and (cut.is_asked or not behind.is_asked):
-        reason = cut.reason
-    elif behind.is_asked and not TRAINING:
-        if behind.levels > MOST_LEVELS_ASKED or behind.nbytes > MOST_BYTES:
-            reason = _TOO_LONG
+    reason = lost.reason if stale else _reason_to_cut(behind)
     if reason:
         past = Past(storage, expression, behind)
         past.cut(reason)
@@ -272,6 +305,51 @@ def _past(storage: UOp, value: UOp, lazy: dict[UOp, list[Cell]], lost: Lost) -> 
     twin = as_twin(expression)
     twin.origin = value.origin
     return Past(storage, twin, behind)
+
+
+def note_form(storage: UOp, form: Form, leaves: tuple[UOp, ...]) -> None:
+    """The value of a form was just put into memory; nothing was overwritten meanwhile, and nothing
+    that it is made of waits."""
+    cells: dict[Cell, None] = {}
+    pasts: dict[Past, None] = {}
+    levels = nbytes = 0
+    is_asked = False
+    for number in form.slopes:
+        leaf = leaves[number]
+        held = leaf.held
+        if held is None:
+            continue
+        for reference in held.cells:
+            cell = reference()
+            if cell is not None and cell.is_realized and cell.storage is leaf:
+                cells[cell] = None
+                is_asked = is_asked or cell.is_asked
+        past = held.past
+        if past is None or not (past.is_open or past.targets):
+            continue
+        pasts[past] = None
+        is_asked = past.look_again() or is_asked
+        levels = max(levels, past.levels)
+        nbytes = max(nbytes, past.nbytes + leaf.arg.size * leaf.dtype.itemsize)
+    if not cells and not pasts:
+        return
+    behind = Behind(list(cells), list(pasts), is_asked, levels + 1, nbytes)
+    reason = _reason_to_cut(behind) if pasts else ""
+    past = Past(storage, None, behind, form, leaves)
+    if reason:
+        past.cut(reason)
+
+
+def _reason_to_cut(behind: Behind) -> str:
+    """Why what has this behind it cannot be differentiated; empty if it can."""
+    for past in behind.pasts:
+        if not past.is_asked and (past.levels >= MOST_LEVELS or past.nbytes > MOST_BYTES):
+            past.cut(_TOO_LONG)
+    cut = next((past for past in behind.pasts if not past.is_open), None)
+    if cut is not None and (cut.is_asked or not behind.is_asked):
+        return cut.reason
+    is_long = behind.levels > MOST_LEVELS_ASKED or behind.nbytes > MOST_BYTES
+    return _TOO_LONG if behind.is_asked and is_long and not TRAINING else ""
 
 
 _TOO_LONG = (
@@ -324,7 +402,7 @@ def _behind(expression: UOp, lazy: dict[UOp, list[Cell]], stale: dict[UOp, UOp])
                 if not is_storage(node.device):
                     cells[other] = None
         if node.op is Ops.BUFFER and (past := past_of(node)) is not None:
-            if past.expression is None and not past.targets:
+            if not past.is_open and not past.targets:
                 continue
             pasts[past] = None
             levels = max(levels, past.levels)
@@ -370,12 +448,10 @@ def overwrite(storages: Iterable[UOp]) -> Lost:
     if not lost.ghosts:
         return lost
     for past in _pasts:
-        if past.expression is None:
+        if not past.is_open or past.reads.isdisjoint(lost.ghosts):
             continue
-        if past.reads is None:
-            past.reads = _reads(past.expression)
-        if past.reads.isdisjoint(lost.ghosts):
-            continue
+        expression = past.expression
+        assert expression is not None
         # what was stored on the way is still there
         stored: dict[UOp, UOp] = {}
 
@@ -386,11 +462,11 @@ def overwrite(storages: Iterable[UOp]) -> Lost:
             stored[node] = known.storage
             return False
 
-        past.expression.toposort(gate=is_open)
-        changed = past.expression.substitute(stored)
+        expression.toposort(gate=is_open)
+        changed = expression.substitute(stored)
         reads = _reads(changed)
         if reads.isdisjoint(lost.ghosts):
-            past.expression, past.reads = changed, reads
+            past.expression = changed
             past.lean_on([before for node in reads if (before := past_of(node)) is not None])
         else:
             past.cut(lost.reason)

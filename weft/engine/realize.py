@@ -24,6 +24,7 @@ from weft.dtype import dtypes
 from weft.engine import history, record
 from weft.engine.cell import Cell
 from weft.engine.check import Checks, active_checks, with_index_checks
+from weft.engine.forms import refuse_while_tracing
 from weft.engine.holders import holders_text as holders_text
 from weft.engine.host import is_same_storage, is_storage, is_stored_view
 from weft.engine.host_calls import CallTable, Pairs, compute_calls, may_run, with_kernels
@@ -60,6 +61,7 @@ _lock = threading.RLock()
 def realize_cells(cells: Iterable[Cell], live: Iterable[Cell] = ()) -> None:
     """Compute the cells' values; pending readers of storage that gets overwritten are computed
     along."""
+    refuse_while_tracing()
     with _lock:
         wanted = [cell for cell in dict.fromkeys(cells) if not cell.is_realized and not cell.pure]
         if not wanted:

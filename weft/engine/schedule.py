@@ -46,6 +46,8 @@ _CACHE_LIMIT = 4096
 
 _prepared: dict[tuple[Any, ...], Prepared] = {}
 _lock = threading.RLock()
+# how often all schedules were forgotten
+generation = 0
 
 
 def _is_not_bound(node: UOp) -> bool:
@@ -242,7 +244,9 @@ def _prepare(schedule: Schedule, inputs: int) -> Prepared:
 
 def clear_schedules() -> None:
     """Forget every schedule."""
+    global generation
     with _lock:
+        generation += 1
         _prepared.clear()
 
 

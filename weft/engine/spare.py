@@ -36,7 +36,7 @@ def _count_alone() -> int | None:
     return alone
 
 
-_ALONE = _count_alone()
+ALONE = _count_alone()
 
 
 class Spares:
@@ -58,8 +58,8 @@ class Spares:
         for entry in self._kept:
             # the node holds the memory as well
             if (
-                sys.getrefcount(entry[0]) == _ALONE
-                and sys.getrefcount(entry[1]) == _ALONE + 1
+                sys.getrefcount(entry[0]) == ALONE
+                and sys.getrefcount(entry[1]) == ALONE + 1
                 and entry[1]._opaque is not None
             ):
                 node, buffer = entry
@@ -70,7 +70,7 @@ class Spares:
                 return node, buffer
         buffer = Buffer(self._device, self._size, self._dtype).allocate()
         node = node_of(buffer)
-        if _ALONE is not None and buffer.nbytes <= MOST_BYTES:
+        if ALONE is not None and buffer.nbytes <= MOST_BYTES:
             self._kept.append([node, buffer])
             del self._kept[:-MOST_KEPT]
         return node, buffer

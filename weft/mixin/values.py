@@ -28,6 +28,11 @@ from weft.uop.opset import GroupOp, Ops
 _MOVED_ONLY = GroupOp.View | {Ops.EXPAND, Ops.COPY, Ops.CONTIGUOUS, Ops.DETACH}
 
 
+_READ_AS_THEY_ARE = frozenset(
+    {dtypes.bool, dtypes.float16, dtypes.float32, dtypes.float64, *dtypes.ints} - {*dtypes.weaks}
+)
+
+
 class ValuesMixin(DigestMixin):
     """Methods over the protocol `_cell`, `_moves`, `_view_of`, which Tensor provides."""
 
@@ -154,9 +159,9 @@ class ValuesMixin(DigestMixin):
 
     def _folded(self) -> Any:
         """The one number that every element is, if that is known without computing; else None."""
-        node = self.uop
-        if node.device is not None and not self._cell.pure:
+        if self.device is not None and not self._cell.pure:
             return None
+        node = self.uop
         done: dict[UOp, UOp] = {}
         for part in node.toposort():
             if part.op in _MOVED_ONLY and part.src:
@@ -172,13 +177,18 @@ class ValuesMixin(DigestMixin):
 
     def _readable(self) -> Self:
         """This in a dtype that Python and NumPy can read."""
+        if self.dtype in _READ_AS_THEY_ARE:
+            return self
         narrow = self.dtype in NARROW_FLOATS and self.dtype is not dtypes.float16
         target = dtypes.float32 if narrow else host.storage_dtype(self.uop)
         return self.cast(target)
 
     def _concrete_shape(self) -> tuple[int, ...]:
+        shape = self.shape
+        if all([type(size) is int for size in shape]):
+            return shape
         sizes = []
-        for size in self.shape:
+        for size in shape:
             if isinstance(size, UOp):
                 bound = {u: u.src[1] for u in size.toposort() if u.op is Ops.BIND}
                 size = size.substitute(bound).ssimplify()

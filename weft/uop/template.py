@@ -47,7 +47,7 @@ class Template:
         for node in order:
             if node.op is Ops.BUFFER or any(source in moving for source in node.src):
                 moving[node] = None
-        storage = [node for node in moving if node.op is Ops.BUFFER]
+        storage = [node for node in moving if node.op is Ops.BUFFER and node not in holes]
         built = [node for node in moving if node not in holes and node.op is not Ops.BUFFER]
         needed = dict.fromkeys(source for node in built for source in node.src)
         needed.update(dict.fromkeys(results))
@@ -58,7 +58,10 @@ class Template:
         self._storage = [(node.arg.device, node.arg.size, node.dtype) for node in storage]
         self._fixed = fixed
         self._rows = [
-            (node.op, node.dtype, [place[source] for source in node.src], node.arg, _facts(node))
+            (
+                *(node.op, node.dtype, [place[source] for source in node.src]),
+                *(node.arg, node.tag, _facts(node)),
+            )
             for node in built
         ]
         self._results = [place[node] for node in results]
@@ -73,8 +76,8 @@ class Template:
             raise ArgumentError(f"a template of {self._inputs} inputs got {len(inputs)}")
         nodes = [*inputs, *[UOp.new_buffer(*each) for each in self._storage], *self._fixed]
         append = nodes.append
-        for op, dtype, sources, arg, (shape, device) in self._rows:
-            node = UOp(op, dtype, tuple([nodes[place] for place in sources]), arg)
+        for op, dtype, sources, arg, tag, (shape, device) in self._rows:
+            node = UOp(op, dtype, tuple([nodes[place] for place in sources]), arg, tag)
             node._shape, node._device = shape, device
             if node.origin is None:
                 node.origin = origin
