@@ -14,7 +14,7 @@ FUZZ ?= 2000
 # the tests of the viewer need one
 HAS_BROWSER := command -v chromium >/dev/null && command -v chromedriver >/dev/null
 
-.PHONY: demo fusion test test-bare test-all test-browser screenshots lint bench docs clean
+.PHONY: demo fusion test test-bare test-all test-cuda test-browser screenshots lint bench docs clean
 
 # Trains a convnet on handwritten digits, saves it, loads it in a new process, draws some of them.
 demo: $(VENV)/.installed
@@ -42,6 +42,20 @@ test-all: test
 	$(BIN)/python -m test.fuzz expressions --count $(FUZZ) --seed 100000
 	$(BIN)/python -m test.fuzz actions --count $(FUZZ) --seed 100000
 	$(BIN)/python -m test.fuzz actions --count $(FUZZ) --seed 200000 --device CPU
+
+# All tests on an NVIDIA GPU, random programs there, and the corpus under NVIDIA's checkers, which
+# come with the CUDA toolkit. The result belongs into docs/cuda.md.
+SANITIZER ?= compute-sanitizer --error-exitcode 1 --launch-timeout 300
+test-cuda: export DEVICE := CUDA
+test-cuda: $(VENV)/.test-installed
+	$(BIN)/python -m pytest -n $(WORKERS)
+	$(BIN)/python -m test.fuzz programs --count $(FUZZ) --seed 300000
+	$(BIN)/python -m test.fuzz floats --count 500 --seed 300000
+	$(BIN)/python -m test.fuzz actions --count 500 --seed 300000 --device CUDA
+	$(BIN)/python -m test.fuzz jit --count 500 --seed 300000
+	$(BIN)/python -m test.renderer.gpu
+	$(SANITIZER) --tool memcheck $(BIN)/python -m test.renderer.gpu
+	$(SANITIZER) --tool racecheck $(BIN)/python -m test.renderer.gpu
 
 # The viewer in a real browser. The ordinary tests run these too, where there is one.
 test-browser: $(VENV)/.test-installed
