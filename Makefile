@@ -42,6 +42,7 @@ test-all: test
 	$(BIN)/python -m test.fuzz expressions --count $(FUZZ) --seed 100000
 	$(BIN)/python -m test.fuzz actions --count $(FUZZ) --seed 100000
 	$(BIN)/python -m test.fuzz actions --count $(FUZZ) --seed 200000 --device CPU
+	$(BIN)/python -m test.fuzz programs --count $(FUZZ) --seed 300000 --target sm_90
 
 # All tests on an NVIDIA GPU, random programs there, and the corpus under NVIDIA's checkers, which
 # come with the CUDA toolkit. The result belongs into docs/cuda.md.

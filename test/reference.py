@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from weft.dtype import DType, convert, dtypes
-from weft.runtime.interpreter import raw_function
+from weft.runtime.steps import raw_function
 from weft.uop.args import KernelInfo
 from weft.uop.evaluate import evaluate_uop, function_for
 from weft.uop.node import UOp

@@ -36,6 +36,12 @@ def test_random_programs_agree_on_the_interpreter() -> None:
         assert difference(Generator(seed, length=8).run(), "PYTHON") is None, seed
 
 
+def test_random_programs_agree_on_the_interpreter_of_a_gpu() -> None:
+    """In groups of threads, in a random order, and without races."""
+    for seed in range(2100, 2112):
+        assert difference(Generator(seed, length=8).run(), "PYTHON:sm_90") is None, seed
+
+
 def test_random_programs_are_verified() -> None:
     with Context(SPEC=STRICTEST):
         for seed in range(3000, 3015):
@@ -51,6 +57,12 @@ def test_random_programs_of_floats_stay_within_their_bounds() -> None:
 def test_random_programs_of_floats_on_the_interpreter() -> None:
     for seed in range(1000, 1015):
         assert floats.difference(floats.FloatGenerator(seed, 8).run(), "PYTHON") is None, seed
+
+
+def test_random_programs_of_floats_on_the_interpreter_of_a_gpu() -> None:
+    for seed in range(1100, 1108):
+        program = floats.FloatGenerator(seed, 8).run()
+        assert floats.difference(program, "PYTHON:sm_90") is None, seed
 
 
 def test_random_programs_of_half_types_agree_to_the_bit() -> None:

@@ -69,6 +69,7 @@ uop.render
 uop.compat_functions
 uop.ops
 uop.symbolic
+uop.distinct
 uop.scatter
 uop.template
 uop.kernel_graph

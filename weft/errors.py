@@ -92,5 +92,9 @@ class SpecError(WeftError):
     """A graph breaks the rules of the op table."""
 
 
+class RaceError(SpecError):
+    """Work items of one launch touch an element in no order, and one of them writes it."""
+
+
 class JitError(WeftError):
     """A function cannot be captured, or is called other than it was captured."""

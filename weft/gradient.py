@@ -569,7 +569,7 @@ def after_gradient(gradient: UOp, node: UOp) -> Gradients:
         parts[number] = _apply_views(below, place_views)
         if store.arg is Ops.ADD:
             continue
-        if store.arg is not None:
+        if store.arg in GroupOp.Reduce:
             raise ArgumentError(
                 f"the gradient of a write that combines with {store.arg.name} is not known, only "
                 "with ADD or nothing; detach() the result"

@@ -401,6 +401,12 @@ IGNORE_BEAM_CACHE = ContextVar("IGNORE_BEAM_CACHE", 0, "1: search again what was
 FUSE_OPTIM = ContextVar("FUSE_OPTIM", 1, "0: optimisers update one parameter after another")
 LRU = ContextVar("LRU", 1, "0: free device memory at once instead of keeping it for reuse")
 RING = ContextVar("RING", 1, "0: naive all-reduce; 1: ring where it pays; 2: always ring")
+PYTHON_TARGET = ContextVar(
+    "PYTHON_TARGET", "", "the machine whose programs PYTHON interprets, such as sm_90; empty: none"
+)
+PYTHON_SEED = ContextVar(
+    "PYTHON_SEED", 0, "another order of the groups and threads that PYTHON interprets"
+)
 CPU_LLVM = ContextVar("CPU_LLVM", 1, "0: compile CPU kernels as C with the system's compiler")
 CUDA_CC = ContextVar(
     "CUDA_CC", "llvm", "what compiles CUDA kernels: llvm (PTX for the driver) or nvrtc (CUDA C)"

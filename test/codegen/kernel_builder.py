@@ -20,7 +20,8 @@ from weft.codegen.widen import widen
 from weft.dtype import DType, dtypes, from_numpy_dtype
 from weft.knobs import Context
 from weft.renderer.python import PythonRenderer
-from weft.runtime.interpreter import Interpreter, view_memory
+from weft.runtime.interpreter import Interpreter
+from weft.runtime.steps import view_memory
 from weft.uop.args import AxisType, KernelInfo
 from weft.uop.node import UOp
 from weft.uop.opset import Ops

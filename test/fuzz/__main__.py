@@ -19,6 +19,8 @@ from test.fuzz.culprit import find_culprit
 from test.fuzz.programs import Program, run_weft, shrink
 from weft import Context
 
+# what PYTHON interprets the programs of where a GPU is asked for
+GPU_TARGET = "sm_90"
 # what a seed shows: None, or a report
 Reports = Iterator[str | None]
 
@@ -45,7 +47,7 @@ def fuzz_programs(args: argparse.Namespace, kind: Kind = EXACT) -> Reports:
     """Random programs, on a device or everywhere, with and without kernel optimisation."""
     ways = [(args.device, int(args.noopt))]
     if args.everywhere:
-        ways = [("CPU", 0), ("CPU", 1), ("PYTHON", 0)]
+        ways = [("CPU", 0), ("CPU", 1), ("PYTHON", 0), (f"PYTHON:{GPU_TARGET}", 0)]
     for seed in range(args.seed, args.seed + args.count):
         program = kind.make(seed, args.length, args.large).run()
         for device, noopt in ways:
@@ -88,7 +90,7 @@ def fuzz_halves(args: argparse.Namespace) -> Reports:
 def fuzz_actions(args: argparse.Namespace) -> Reports:
     """Random sequences of actions on random kernels."""
     for seed in range(args.seed, args.seed + args.count):
-        yield actions.check_seed(seed, args.device)
+        yield actions.check_seed(seed, args.device, target=args.target)
 
 
 def fuzz_expressions(args: argparse.Namespace) -> Reports:
@@ -106,7 +108,7 @@ def fuzz_gradients(args: argparse.Namespace) -> Reports:
 
 def fuzz_jit(args: argparse.Namespace) -> Reports:
     """Random functions under TinyJit; those that plain execution refuses are skipped."""
-    with Context(NOOPT=int(args.noopt)):
+    with Context(NOOPT=int(args.noopt), DEV=args.device or ""):
         for seed in range(args.seed, args.seed + args.count):
             program = jit.JitGenerator(seed, args.length).run()
             try:
@@ -139,13 +141,20 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=200, help="how many")
     parser.add_argument("--length", type=int, default=12, help="statements per program")
     parser.add_argument("--device", default=None, help="where to run (default: the default device)")
+    parser.add_argument(
+        "--target", default=None, help="a machine whose programs are interpreted, such as sm_90"
+    )
     parser.add_argument("--large", action="store_true", help="shapes for vectors, tiles, threads")
     parser.add_argument("--noopt", action="store_true", help="without kernel optimisation")
     parser.add_argument(
-        "--everywhere", action="store_true", help="on CPU, on CPU without optimisation, on PYTHON"
+        "--everywhere",
+        action="store_true",
+        help="on CPU, also without optimisation, on PYTHON, and on PYTHON as a GPU",
     )
     parser.add_argument("--most", type=int, default=5, help="stop after so many failures")
     args = parser.parse_args()
+    if args.target is not None and args.what != "actions":
+        args.device = f"PYTHON:{args.target}"
     what, fuzz = KINDS[args.what]
     done = failures = 0
     for report in fuzz(args):

@@ -31,12 +31,14 @@ from weft.errors import WeftError
 from weft.knobs import Context
 from weft.machine import Target
 from weft.renderer.python import PythonRenderer
+from weft.runtime.ops_python import TARGETS
 from weft.uop.args import AxisType
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 from weft.uop.reproduce import graph_rows
 
 THREADED = Target(name="fuzz", has_threads=True, cores=4, vector_bytes=32)
+GROUPED = TARGETS["sm_90"]
 # written-out axes multiply: beyond this a program is no longer a small one
 COPIES_AT_MOST = 256
 _WRITTEN_OUT = (AxisType.UPCAST, AxisType.UNROLL, AxisType.VECTOR)
@@ -65,12 +67,13 @@ class Case:
         return (
             f"# python -m test.fuzz actions --seed {self.seed} --count 1\n"
             "import numpy as np\n"
-            "from test.fuzz.actions import Case, difference\n"
+            "from test.fuzz.actions import GROUPED, THREADED, Case, difference\n"
             "from weft.codegen.opt import Opt, OptOps\n"
             "from weft.uop.reproduce import parse_rows\n"
             f"ast = parse_rows('''\n{graph_rows(self.ast)}''')\n"
             f"arrays = {[(a.tolist(), str(a.dtype)) for a in self.arrays]!r}\n"
-            f"case = Case({self.seed}, ast, tuple(np.array(v, d) for v, d in arrays), ({opts},))\n"
+            f"case = Case({self.seed}, ast, tuple(np.array(v, d) for v, d in arrays), ({opts},), "
+            f"target={'GROUPED' if self.target is GROUPED else 'THREADED'})\n"
             "print(difference(case))"
         )
 
@@ -78,11 +81,13 @@ class Case:
 # ------------------------------------------------------------ kernels
 
 
-def random_case(seed: int, length: int = 5) -> Case:
-    """A kernel and a legal sequence of actions on it."""
+def random_case(
+    seed: int, length: int = 5, target: str | None = None, draws_target: bool = True
+) -> Case:
+    """A kernel and a legal sequence of actions on it, for a target or for any."""
     rng = random.Random(seed)
     ast, arrays = _scheduled_kernel(rng) if rng.random() < 0.5 else _built_kernel(rng)
-    case = Case(seed, ast, tuple(arrays))
+    case = Case(seed, ast, tuple(arrays), target=_random_target(seed, target, draws_target))
     opts: list[Opt] = []
     for _ in range(12 * length):
         opt = random_opt(rng, ast)
@@ -97,6 +102,13 @@ def random_case(seed: int, length: int = 5) -> Case:
         if len(opts) >= length:
             break
     return replace(case, opts=tuple(opts))
+
+
+def _random_target(seed: int, name: str | None, draws: bool) -> Target:
+    """The target of a name; else threads of a CPU or, as often, groups of a GPU."""
+    if name is not None or not draws:
+        return THREADED if name is None else TARGETS[name]
+    return random.Random(f"target {seed}").choice([THREADED, GROUPED])
 
 
 def _built_kernel(rng: random.Random) -> tuple[UOp, list[np.ndarray]]:
@@ -123,6 +135,9 @@ def _is_small(ast: UOp) -> bool:
     nodes = ast.toposort()
     if not ast.arg.optimise or any(u.op is Ops.VARIABLE for u in nodes):
         # codegen takes no action on kernels that write in order; variables would need values
+        return False
+    if any(u.op is Ops.LOAD for store in ast.src for u in store.src[0].toposort()):
+        # indices that were promised to be unique: random ones would not be
         return False
     axes = [u for u in nodes if u.op is Ops.RANGE]
     sizes = [axis.src[0] for axis in axes]
@@ -167,9 +182,13 @@ def run(ast: UOp, case: Case, device: str | None = None) -> list[np.ndarray]:
     """What memory holds after the kernel as it stands: interpreted, or on a device."""
     if device is not None:
         return _run_on(device, ast, case)
+    return _interpreted(ast, case, case.target)
+
+
+def _interpreted(ast: UOp, case: Case, target: Target | None = None) -> list[np.ndarray]:
     arrays = [array.copy() for array in case.arrays]
     with Context(NOOPT=1):
-        program = lower(ast, PythonRenderer(case.target))
+        program = lower(ast, PythonRenderer(target))
     interpret(program.uops, arrays)
     return arrays
 
@@ -188,7 +207,7 @@ def _run_on(device: str, ast: UOp, case: Case) -> list[np.ndarray]:
 
 def difference(case: Case, device: str | None = None) -> str | None:
     """What the actions change, or None."""
-    expected = run(case.ast, case)
+    expected = _interpreted(case.ast, case)
     try:
         found = run(case.optimised(), case, device)
     except WeftError as error:
@@ -229,9 +248,12 @@ def _is_legal(case: Case) -> bool:
     return True
 
 
-def check_seed(seed: int, device: str | None = None, length: int = 5) -> str | None:
+def check_seed(
+    seed: int, device: str | None = None, length: int = 5, target: str | None = None
+) -> str | None:
     """A report with code if the case of a seed shows a difference."""
-    case = random_case(seed, length)
+    # what runs on a device is what it can run: groups of threads are interpreted
+    case = random_case(seed, length, target, draws_target=device is None)
     if difference(case, device) is None:
         return None
     small = shrink(case, lambda c: difference(c, device) is not None)

@@ -27,7 +27,8 @@ from weft.engine.schedule import clear_schedules
 from weft.errors import SpecError, WeftError
 from weft.knobs import Context
 from weft.renderer.python import PythonRenderer
-from weft.runtime.interpreter import Interpreter, view_memory
+from weft.runtime.interpreter import Interpreter
+from weft.runtime.steps import view_memory
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 from weft.uop.symbolic import clear_simplified

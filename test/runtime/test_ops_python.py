@@ -251,7 +251,7 @@ def test_work_items_meet_at_barriers() -> None:
     data = np.arange(12, dtype=np.float32)
     found = run(program(fill, barrier, back), [np.zeros(12), data])[0]
     assert found.tolist() == data.reshape(3, 4)[:, ::-1].ravel().tolist()
-    with pytest.raises(SpecError, match="shared memory 0 .float32.: element 3 is read before"):
+    with pytest.raises(SpecError, match="is read before it is written|a race in kernel test"):
         run(program(fill, back), [np.zeros(12), data])
 
 
@@ -259,7 +259,7 @@ def test_a_barrier_that_only_some_reach() -> None:
     item = special("lidx0", 2)
     some = control(Ops.IF, item < const(1))
     uops = program(some, control(Ops.BARRIER, some), control(Ops.ENDIF, some))
-    with pytest.raises(SpecError, match="wait at a BARRIER that others do not reach"):
+    with pytest.raises(SpecError, match="thread 0 of group 0 waits at a BARRIER, but thread 1"):
         run(uops, [])
 
 

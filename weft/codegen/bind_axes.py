@@ -13,6 +13,7 @@ depend on the group alone, so that all its threads reach the same barriers.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -210,6 +211,7 @@ class _Binding:
         self.grid = grid
         self.group = group
         self.fresh = FreshAxes(sink.toposort())
+        self.written = {store.src[0].src[0] for store in sink.src}
         self.rounds: dict[UOp, UOp] = {}  # by the first axis of a fill: the loop of each thread
         assert isinstance(group.total, int)
         self.threads = group.total
@@ -238,15 +240,19 @@ class _Binding:
         used = prod(_size(axis) for axis in nest.threads)
         if used < self.threads:
             conditions.append(self.group.flat < used)
-        done = self._rebuild(store, guard)
+        done = self._rebuild(store, guard, conditions)
         place = done[store.src[0]]
         for condition in conditions:
             place = _only_if(place, condition)
         loops = [done[axis] for axis in own if axis.arg.kind not in _BOUND]
-        return place.store(done[store.src[1]], *([] if guard is None else [guard]), *loops)
+        bound = place.store(done[store.src[1]], *([] if guard is None else [guard]), *loops)
+        return bound.rtag(store.tag)
 
-    def _rebuild(self, store: UOp, guard: UOp | None) -> dict[UOp, UOp]:
-        """All parts of a store without the axes that hardware runs."""
+    def _rebuild(self, store: UOp, guard: UOp | None, conditions: list[UOp]) -> dict[UOp, UOp]:
+        """All parts of a store without the axes that hardware runs.
+
+        Threads that repeat the work of others under `conditions` must not read what those write.
+        """
         done: dict[UOp, UOp] = {**self.grid.values, **self.group.values}
         for node in UOp.sink(*store.src).toposort():
             if node in done:
@@ -258,7 +264,10 @@ class _Binding:
             if node.op is Ops.LOAD and guard is not None and src[0].src[0].op is Ops.PARAM:
                 # the guard is always 0; as part of the index it keeps every load behind it
                 place = src[0]
-                src = (place.with_src((place.src[0], place.src[1] + guard, *place.src[2:])),)
+                index = place.src[1] + guard.broadcast(place.src[1].dtype.count)
+                src = (place.with_src((place.src[0], index, *place.src[2:])),)
+            if node.op is Ops.LOAD and src[0].src[0] in self.written:
+                src = (functools.reduce(_only_if, conditions, src[0]),)
             done[node] = node if src == node.src else node.with_src(src)
         return done
 
@@ -310,5 +319,7 @@ class _Binding:
 
 def _only_if(place: UOp, condition: UOp) -> UOp:
     """An INDEX that is valid only under one more condition."""
-    valid = condition if len(place.src) < 3 else place.src[2] & condition
+    valid = condition
+    if len(place.src) > 2:
+        valid = place.src[2] & condition.broadcast(place.src[2].dtype.count)
     return place.with_src((*place.src[:2], valid))

@@ -266,7 +266,9 @@ class _Expansion:
             for i in group:
                 del left[i]
         stores += [store(places[i], values[i], count, loops) for i in left]
-        return [each for each in stores if each is not None]
+        # who runs them at once asks whether they meet
+        tag = None if self.in_rows else node.tag
+        return [each.rtag(tag) for each in stores if each is not None]
 
     def _loops(self, node: UOp) -> tuple[UOp, ...]:
         """The axes a REDUCE, STAGE or STORE closes that stay loops."""

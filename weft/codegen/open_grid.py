@@ -77,14 +77,21 @@ def share_stages(sink: UOp, target: Target) -> UOp:
             f"{target.name} has {target.shared_bytes}"
         )
     changes: dict[UOp, UOp] = {}
-    for node in order:
+    shared = [u for u in order if u.op is Ops.STAGE and u.arg.memory == "shared"]
+    # threads fill different parts at once, so what they share inside of a fill cannot differ there
+    needed = {axis for stage in shared for axis in stage.ranges}
+    spread = {axis for stage in shared for axis in own_axes(stage)}
+    for node in reversed(order):
         if node.op is not Ops.STAGE or node.arg.memory == "shared" or node.arg.length is not None:
             continue
         if any([axis.arg.kind in (*THREAD_KINDS, AxisType.VECTOR) for axis in node.ranges]):
             continue
+        if not needed.isdisjoint(own_axes(node)) or not spread.isdisjoint(node.ranges):
+            continue
         if used + stage_bytes(node) <= target.shared_bytes:
             used += stage_bytes(node)
             changes[node] = node
+            spread.update(own_axes(node))
     done: dict[UOp, UOp] = {}
     for node in order:
         src = tuple([done[s] for s in node.src])

@@ -45,7 +45,7 @@ from weft.engine.schedule import (
     row_room,
 )
 from weft.engine.storage import buffer_of, shaped
-from weft.errors import ArgumentError, OutOfMemory
+from weft.errors import ArgumentError, OutOfMemory, SpecError
 from weft.helpers import GlobalCounters, disable_gc
 from weft.knobs import DEBUG
 from weft.schedule.pipeline import Item, make_schedule
@@ -432,10 +432,21 @@ def launch(step: Step, arguments: list[Buffer], values: dict[str, int]) -> None:
         _account("copy", step, 0, target.nbytes, time.perf_counter() - started)
         return
     runner = step.runner
-    seconds = runner(arguments, values, DEBUG >= 2, step.origin)
+    try:
+        seconds = runner(arguments, values, DEBUG >= 2, step.origin)
+    except SpecError as error:
+        raise _at_line(error, step) from None
     _account(
         runner.name, step, sym_infer(runner.ops, values), sym_infer(runner.mem, values), seconds
     )
+
+
+def _at_line(error: SpecError, step: Step) -> SpecError:
+    """What a kernel did against the rules, with the line of the user that it computes."""
+    if step.origin is None:
+        return error
+    path, line = step.origin
+    return type(error)(f"{error}\nthe kernel computes line {line} of {path}")
 
 
 def _account(name: str, step: Step, ops: int, mem: int, seconds: float | None) -> None:

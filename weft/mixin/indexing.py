@@ -247,10 +247,10 @@ class IndexingMixin(CreationMixin):
         """
         nodes = [self.uop, *[place.uop for place in places]]
         if into is not None:
-            return self._from_uop(put(into.uop, nodes[1:], axes, nodes[0]))
+            return self._from_uop(put(into.uop, nodes[1:], axes, nodes[0], unique=True))
         device = next((node.device for node in nodes if node.device is not None), None)
         storage = new_storage(str(Device.canonicalize(device)), self.shape, self.dtype)
-        return self._from_uop(put(storage, nodes[1:], axes, nodes[0]))
+        return self._from_uop(put(storage, nodes[1:], axes, nodes[0], unique=True))
 
     def gather(self, dim: int, index: Self) -> Self:
         """The elements that `index` names along an axis.

@@ -5,90 +5,53 @@ Sits under the PYTHON device. Each UOp becomes a closure over a list of register
 loops are jumps between runs of closures.
 Invariant: nothing wrong passes silently. An index outside its memory, scratch that is read before
 it is written, a value used outside the loop that defines it, or a "raw" op whose promise is broken
-raises an error that names the kernel and the line.
+raises an error that names the kernel and the line. So does a race between work items, whatever
+the order in which they ran; that order is random, so that nothing depends on it unseen.
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
-import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import random
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from weft.dtype import DType, bits_of, convert, dtypes, truncate, value_of_bits
-from weft.errors import ArgumentError, IndexingError, SpecError
+from weft.errors import ArgumentError, SpecError
+from weft.runtime.races import Watch, WatchedPart, WorkItem
+from weft.runtime.steps import (
+    RAW,
+    Access,
+    Registers,
+    ScratchMemory,
+    Step,
+    apply,
+    constant,
+    copy,
+    load,
+    memory_name,
+    memory_of,
+    raw_function,
+    store,
+    take_lanes,
+    take_lanes_of_two,
+    vectorize,
+)
 from weft.uop.args import AxisType
-from weft.uop.evaluate import Function, evaluate_uop, function_for
+from weft.uop.evaluate import evaluate_uop, function_for
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
-
-Registers = list[Any]
-Step = Callable[[Registers], None]
-
-# *** memory: indexable by element, in values of Python ***
-
-
-class EncodedMemory:
-    """Elements whose bits Python cannot read itself: bool, half and 8 bit floats."""
-
-    def __init__(self, data: memoryview, dtype: DType) -> None:
-        self._bits = data.cast("B") if dtype.itemsize == 1 else data.cast("H")
-        self._decode = _decoder(dtype)
-        self._dtype = dtype
-
-    def __getitem__(self, position: int) -> Any:
-        return self._decode(self._bits[position])
-
-    def __setitem__(self, position: int, value: Any) -> None:
-        self._bits[position] = bits_of(value, self._dtype)
-
-
-@functools.cache
-def _decoder(dtype: DType) -> Callable[[int], Any]:
-    return (
-        bool if dtype is dtypes.bool else functools.cache(lambda bits: value_of_bits(bits, dtype))
-    )
-
-
-def view_memory(data: memoryview, dtype: DType, size: int) -> Any:
-    """The first `size` elements of raw bytes."""
-    if size == 0:
-        # Python casts no empty memory, and nothing is ever read from it.
-        return []
-    part: Any = data[: size * dtype.itemsize]
-    if dtype is dtypes.bool or dtype.fmt is None or dtype is dtypes.float16:
-        return EncodedMemory(part, dtype)
-    return part.cast(dtype.fmt)
-
-
-class ScratchMemory:
-    """Fast memory of a program, which knows what was written."""
-
-    def __init__(self, size: int, name: str) -> None:
-        self._values: list[Any] = [None] * size
-        self._name = name
-
-    def __getitem__(self, position: int) -> Any:
-        value = self._values[position]
-        if value is None:
-            raise SpecError(f"{self._name}: element {position} is read before it is written")
-        return value
-
-    def __setitem__(self, position: int, value: Any) -> None:
-        self._values[position] = value
-
 
 # *** running: segments and jumps ***
 
 # A segment is a tuple of one of these and its operands. Places are positions in the registers,
 # targets are positions in the list of segments.
-_STEPS, _LOOP, _END, _IF, _BARRIER = range(5)
-_DONE = -1
+_STEPS, _LOOP, _END, _IF, _BARRIER, _PAUSE = range(6)
+# what a work item yields when it ends, and where others may take a turn; else a barrier's place
+_DONE, _PAUSED = -1, -2
 
 
 def _execute(segments: Sequence[tuple[Any, ...]], registers: Registers) -> Iterator[int]:
-    """Runs one work item; yields the place of each barrier that it reaches."""
+    """Runs one work item; yields the place of each barrier that it reaches, and pauses."""
     place = 0
     last = len(segments)
     while place < last:
@@ -112,6 +75,8 @@ def _execute(segments: Sequence[tuple[Any, ...]], registers: Registers) -> Itera
         elif kind == _IF:
             if not registers[segment[1]]:
                 place = segment[2]
+        elif kind == _PAUSE:
+            yield _PAUSED
         else:
             yield place
 
@@ -120,11 +85,13 @@ class Interpreter:
     """One program, made ready once and run often.
 
     SPECIAL indices whose names start with "l" or "w" (lidx0, warp) number the work items of a
-    group, the others (gidx0) the groups. Groups run one after another; the items of a group run in
-    turn from barrier to barrier, and share the LOCAL memory that is not "scratch".
+    group, the others (gidx0) the groups. Groups run one after another, in a random order; the items
+    of a group take turns, in a random order and at least from barrier to barrier, and share the
+    LOCAL memory that is not "scratch". Memory that they write or share is watched for races, and
+    with `watch_all` what they only read as well: it may overlap what they write.
     """
 
-    def __init__(self, name: str, uops: Sequence[UOp]) -> None:
+    def __init__(self, name: str, uops: Sequence[UOp], watch_all: bool = False) -> None:
         self.name = name
         self.uops = list(uops)
         self.params = [u for u in self.uops if u.op is Ops.PARAM]
@@ -136,23 +103,59 @@ class Interpreter:
         self._locals = [u for u in self.uops if u.op is Ops.LOCAL]
         _check_scopes(name, self.uops)
         self._initial: Registers = [None] * len(self.uops)
+        # further registers: the work item, and for each watched memory its Watch
+        self.item_place = self._new_register()
+        self._watches = {memory: self._new_register() for memory in _watched(self.uops, watch_all)}
         self._segments = self._build_segments()
 
-    def run(self, memory: Mapping[int, Any], values: Sequence[int]) -> None:
-        """Runs with the memory of each PARAM by slot and the variables' values in their order."""
+    def _new_register(self) -> int:
+        self._initial.append(None)
+        return len(self._initial) - 1
+
+    def run(
+        self,
+        memory: Mapping[int, Any],
+        values: Sequence[int],
+        overlaps: Mapping[int, tuple[int, int]] | None = None,
+        seed: int = 0,
+    ) -> None:
+        """Runs with the memory of each PARAM by slot and the variables' values in their order.
+
+        `overlaps` names, for slots that share memory, which one it is and the byte they start at.
+        """
         registers = self._initial.copy()
         for param in self.params:
             registers[self._places[param]] = memory[param.arg.slot]
+        self._place_watches(registers, overlaps or {})
         bound = self._bind(values)
         for variable, value in bound.items():
             registers[self._places[variable]] = value
         sizes = {u: evaluate_uop(u.src[0], bound) for u in self._specials}
         inner = [u for u in self._specials if u.arg[0] in "lw"]
         outer = [u for u in self._specials if u not in inner]
-        for group in itertools.product(*[range(sizes[u]) for u in outer]):
+        # the same order every time; another one for another seed
+        chance = random.Random(f"{self.name} {seed}")
+        groups = list(itertools.product(*[range(sizes[u]) for u in outer]))
+        chance.shuffle(groups)
+        threads = list(itertools.product(*[range(sizes[u]) for u in inner]))
+        for group in groups:
             for special, index in zip(outer, group, strict=True):
                 registers[self._places[special]] = index
-            self._run_group(registers, inner, [sizes[u] for u in inner])
+            self._run_group(registers, inner, [WorkItem(group, t) for t in threads], chance)
+
+    def _place_watches(self, registers: Registers, overlaps: Mapping[int, tuple[int, int]]) -> None:
+        wholes: dict[int, Watch] = {}
+        for memory, place in self._watches.items():
+            overlap = overlaps.get(memory.arg.slot) if memory.op is Ops.PARAM else None
+            if overlap is None:
+                registers[place] = Watch(self.name, memory_name(memory), self._line_text)
+                continue
+            number, start = overlap
+            if number not in wholes:
+                slots = [str(slot) for slot, (other, _) in overlaps.items() if other == number]
+                name = f"the bytes of buffers {' and '.join(slots)}"
+                wholes[number] = Watch(self.name, name, self._line_text)
+            registers[place] = WatchedPart(wholes[number], start, memory.dtype.itemsize)
 
     def _bind(self, values: Sequence[int]) -> dict[UOp, int]:
         if len(values) != len(self.variables):
@@ -169,32 +172,51 @@ class Interpreter:
                 )
         return dict(zip(self.variables, values, strict=True))
 
-    def _run_group(self, registers: Registers, inner: list[UOp], sizes: list[int]) -> None:
-        """The work items of one group, each up to the next barrier in turn."""
+    def _run_group(
+        self,
+        registers: Registers,
+        inner: list[UOp],
+        items: list[WorkItem],
+        chance: random.Random,
+    ) -> None:
+        """The work items of one group, in turns from barrier to barrier."""
         shared = registers.copy()
         self._place_locals(shared, scratch=False)
-        items = []
-        for item in itertools.product(*[range(size) for size in sizes]):
+        runs: list[Iterator[int]] = []
+        for item in items:
             own = shared.copy()
+            own[self.item_place] = item
             self._place_locals(own, scratch=True)
-            for special, index in zip(inner, item, strict=True):
+            for special, index in zip(inner, item.thread, strict=True):
                 own[self._places[special]] = index
-            items.append(_execute(self._segments, own))
+            runs.append(_execute(self._segments, own))
         while True:
-            reached = {next(item, _DONE) for item in items}
-            if len(reached) > 1:
-                raise SpecError(
-                    f"kernel {self.name}: some work items of a group wait at a BARRIER that others "
-                    "do not reach; all must reach the same one"
-                )
-            if reached <= {_DONE}:
+            reached = _take_turns(runs, chance)
+            if len(set(reached)) > 1:
+                raise self._diverged(items, reached)
+            if reached[0] == _DONE:
                 return
+            for item in items:
+                item.epoch += 1
+
+    def _diverged(self, items: list[WorkItem], reached: list[int]) -> SpecError:
+        """The error for a barrier that some items of a group wait at and others do not reach."""
+        waits = next(i for i, place in enumerate(reached) if place != _DONE)
+        other = next(i for i, place in enumerate(reached) if place != reached[waits])
+        where = "waits at another one" if reached[other] != _DONE else "ends without reaching it"
+        return SpecError(
+            f"kernel {self.name}: {items[waits]} waits at a BARRIER, but {items[other]} {where}; "
+            "all work items of a group must reach the same one"
+        )
 
     def _place_locals(self, registers: Registers, scratch: bool) -> None:
         for local in self._locals:
             if (local.arg.memory == "scratch") == scratch:
-                name = f"kernel {self.name}: {_memory_name(local)}"
+                name = f"kernel {self.name}: {memory_name(local)}"
                 registers[self._places[local]] = ScratchMemory(local.arg.size, name)
+                if local in self._watches:
+                    watch = Watch(self.name, memory_name(local), self._line_text)
+                    registers[self._watches[local]] = watch
 
     # ------------------------------------------------------------ getting ready
     def _build_segments(self) -> list[tuple[Any, ...]]:
@@ -206,17 +228,19 @@ class Interpreter:
                 step = self._step(place, uop)
                 if step is not None:
                     steps.append(step)
+                if uop.op is not Ops.STORE or self.watch_of(memory_of(uop)) is None:
+                    continue
+                segments.extend([(_STEPS, tuple(steps)), (_PAUSE,)])
+                steps = []
                 continue
             if steps:
                 segments.append((_STEPS, tuple(steps)))
                 steps = []
             at = len(segments)
             if uop.op is Ops.RANGE:
-                # One more register than UOps: the size as it was when the loop began.
-                self._initial.append(None)
-                segments.append(
-                    (_LOOP, place, self._places[uop.src[0]], len(self._initial) - 1, None)
-                )
+                # a register of its own: the size as it was when the loop began
+                limit = self._new_register()
+                segments.append((_LOOP, place, self._places[uop.src[0]], limit, None))
                 opened[uop] = at
             elif uop.op is Ops.END:
                 start = opened[uop.src[0]]
@@ -240,24 +264,24 @@ class Interpreter:
         op = uop.op
         sources = [self._places[source] for source in uop.src]
         if op is Ops.CONST:
-            self._initial[place] = _constant(uop)
+            self._initial[place] = constant(uop)
             return None
         if op in (Ops.PARAM, Ops.LOCAL, Ops.VARIABLE, Ops.SPECIAL, Ops.INDEX, Ops.AFTER, Ops.SINK):
             return None
         if op is Ops.LOAD and uop.src[0].op is Ops.ACC or op is Ops.ACC:
-            return _copy(place, sources[0])
+            return copy(place, sources[0])
         if op is Ops.ACC_SET:
-            return _copy(sources[0], sources[1])
+            return copy(sources[0], sources[1])
         if op is Ops.LOAD:
-            return _load(place, Access(self, uop, uop.dtype))
+            return load(place, Access(self, uop, uop.dtype))
         if op is Ops.STORE:
-            return _store(sources[1], Access(self, uop, uop.src[1].dtype))
+            return store(sources[1], Access(self, uop, uop.src[1].dtype))
         if op is Ops.VECTORIZE:
-            return _vectorize(place, sources)
+            return vectorize(place, sources)
         if op is Ops.GEP:
             if len(sources) == 2:
-                return _take_lanes_of_two(place, sources, uop.arg, uop.src[0].dtype.count)
-            return _take_lanes(place, sources[0], uop.arg, uop.src[0].dtype.count > 1)
+                return take_lanes_of_two(place, sources, uop.arg, uop.src[0].dtype.count)
+            return take_lanes(place, sources[0], uop.arg, uop.src[0].dtype.count > 1)
         if op in GroupOp.Elementwise:
             return self._elementwise(place, uop, sources)
         raise SpecError(f"{self.where(uop)}: the PYTHON device does not interpret {op.name}")
@@ -266,19 +290,59 @@ class Interpreter:
         lanes = {source.dtype.count for source in uop.src} | {uop.dtype.count}
         if len(lanes) > 1:
             raise SpecError(f"{self.where(uop)}: operands with different lanes, {sorted(lanes)}")
-        if uop.tag == "raw" and uop.op in _RAW:
+        if uop.tag == "raw" and uop.op in RAW:
             function = raw_function(uop.op, uop.dtype, uop.src[0].dtype, self.where(uop))
         else:
             function = function_for(uop.op, uop.dtype, tuple(source.dtype for source in uop.src))
-        return _apply(place, function, sources, uop.dtype.count > 1)
+        return apply(place, function, sources, uop.dtype.count > 1)
 
     def where(self, uop: UOp) -> str:
         """Where an error happened."""
         return f"kernel {self.name}, line {self._places[uop]} ({uop.op.name} {uop.dtype.name})"
 
+    def _line_text(self, line: int) -> str:
+        uop = self.uops[line]
+        return (
+            f"line {line} ({uop.op.name} {(uop if uop.src[1:] == () else uop.src[1]).dtype.name})"
+        )
+
     def place_of(self, uop: UOp) -> int:
         """The register of a UOp."""
         return self._places[uop]
+
+    def watch_of(self, memory: UOp) -> int | None:
+        """The register of a memory's Watch; None if nobody else can touch it."""
+        return self._watches.get(memory)
+
+
+def _take_turns(runs: list[Iterator[int]], chance: random.Random) -> list[int]:
+    """Each work item up to its next barrier or its end, in turns; where each of them stopped."""
+    reached = [_DONE] * len(runs)
+    running = list(range(len(runs)))
+    while running:
+        turn = int(chance.random() * len(running))
+        number = running[turn]
+        stop = next(runs[number], _DONE)
+        if stop != _PAUSED:
+            reached[number] = stop
+            running[turn] = running[-1]
+            running.pop()
+    return reached
+
+
+def _watched(uops: Sequence[UOp], watch_all: bool) -> list[UOp]:
+    """The memories in which work items can meet; a program of one item has none."""
+    if not any(u.op is Ops.SPECIAL for u in uops):
+        return []
+    written = {memory_of(u) for u in uops if u.op is Ops.STORE}
+    return [
+        u
+        for u in uops
+        if u.op is Ops.LOCAL
+        and u.arg.memory != "scratch"
+        or u.op is Ops.PARAM
+        and (watch_all or u in written)
+    ]
 
 
 _CONTROL = frozenset({Ops.RANGE, Ops.END, Ops.IF, Ops.ENDIF, Ops.BARRIER})
@@ -315,239 +379,3 @@ def _check_scopes(name: str, uops: Sequence[UOp]) -> None:
 
 
 _ANYWHERE = frozenset({Ops.CONST, Ops.PARAM, Ops.VARIABLE, Ops.LOCAL, Ops.SPECIAL})
-
-
-def _constant(uop: UOp) -> Any:
-    value = float(uop.arg) if uop.dtype.kind == "float" else uop.arg
-    return value if uop.dtype.count == 1 else [value] * uop.dtype.count
-
-
-# *** the steps ***
-
-
-def _copy(target: int, source: int) -> Step:
-    def step(registers: Registers) -> None:
-        registers[target] = registers[source]
-
-    return step
-
-
-def _vectorize(target: int, sources: list[int]) -> Step:
-    def step(registers: Registers) -> None:
-        registers[target] = [registers[source] for source in sources]
-
-    return step if len(sources) > 1 else _copy(target, sources[0])
-
-
-def _take_lanes(target: int, source: int, lanes: tuple[int, ...], is_vector: bool) -> Step:
-    if not is_vector:
-        # The only lane of a scalar is the scalar.
-        return (
-            _copy(target, source) if len(lanes) == 1 else _vectorize(target, [source] * len(lanes))
-        )
-    take = operator.itemgetter(*lanes)
-
-    def step(registers: Registers) -> None:
-        registers[target] = take(registers[source])
-
-    return step
-
-
-def _take_lanes_of_two(target: int, sources: list[int], lanes: tuple[int, ...], count: int) -> Step:
-    first, second = sources
-    chosen = [(first, lane) if lane < count else (second, lane - count) for lane in lanes]
-
-    def step(registers: Registers) -> None:
-        picked = tuple([registers[source][lane] for source, lane in chosen])
-        registers[target] = picked if len(picked) > 1 else picked[0]
-
-    return step
-
-
-def _apply(target: int, function: Function, sources: list[int], is_vector: bool) -> Step:
-    if is_vector:
-
-        def lanes(registers: Registers) -> None:
-            registers[target] = list(map(function, *[registers[source] for source in sources]))
-
-        return lanes
-    if len(sources) == 1:
-        (x,) = sources
-
-        def unary(registers: Registers) -> None:
-            registers[target] = function(registers[x])
-
-        return unary
-    if len(sources) == 2:
-        x, y = sources
-
-        def binary(registers: Registers) -> None:
-            registers[target] = function(registers[x], registers[y])
-
-        return binary
-
-    def general(registers: Registers) -> None:
-        registers[target] = function(*[registers[source] for source in sources])
-
-    return general
-
-
-class Access:
-    """What a LOAD or STORE touches: registers of the memory, the index and the validity."""
-
-    def __init__(self, interpreter: Interpreter, uop: UOp, dtype: DType) -> None:
-        index = uop.src[0]
-        where = interpreter.where(uop)
-        if index.op is not Ops.INDEX:
-            raise SpecError(f"{where}: it needs an INDEX, found {index!r}")
-        memory = index.src[0]
-        while memory.op is Ops.AFTER:
-            memory = memory.src[0]
-        if memory.op not in (Ops.PARAM, Ops.LOCAL):
-            raise SpecError(f"{where}: it needs a PARAM or a LOCAL, found {memory!r}")
-        if memory.dtype is not dtype.scalar():
-            raise SpecError(f"{where}: a value of {dtype} and memory of {memory.dtype}")
-        valid = index.src[2] if len(index.src) > 2 else None
-        for part in (index.src[1], valid):
-            if part is not None and part.dtype.count not in (1, dtype.count):
-                raise SpecError(f"{where}: {dtype} with {part.dtype} as index or validity")
-        self.memory = interpreter.place_of(memory)
-        self.size = memory.arg.size
-        self.index = interpreter.place_of(index.src[1])
-        self.is_gather = index.src[1].dtype.count > 1
-        self.valid = None if valid is None else interpreter.place_of(valid)
-        self.is_masked = valid is not None and valid.dtype.count > 1
-        self.lanes = dtype.count
-        self.zero: Any = convert(0, dtypes.weakint, dtype)
-        self._what = (
-            f"{where}: element %d of {_memory_name(memory)}, which has {self.size} elements"
-        )
-
-    def outside(self, position: int) -> IndexingError:
-        """The error for an index that is not in the memory."""
-        return IndexingError(self._what % position)
-
-    def positions(self, registers: Registers) -> list[int | None]:
-        """The element of each lane, checked; None where nothing is accessed."""
-        valid: Any = True if self.valid is None else registers[self.valid]
-        if not self.is_masked:
-            valid = [valid] * self.lanes
-        start = registers[self.index]
-        indices = start if self.is_gather else range(start, start + self.lanes)
-        found: list[int | None] = []
-        for position, is_valid in zip(indices, valid, strict=True):
-            if is_valid and not 0 <= position < self.size:
-                raise self.outside(position)
-            found.append(position if is_valid else None)
-        return found
-
-
-def _memory_name(memory: UOp) -> str:
-    if memory.op is Ops.PARAM:
-        return f"buffer {memory.arg.slot} ({memory.dtype.name})"
-    return f"{memory.arg.memory} memory {memory.arg.number} ({memory.dtype.name})"
-
-
-def _load(target: int, access: Access) -> Step:
-    memory, index, size, valid, zero = (
-        access.memory,
-        access.index,
-        access.size,
-        access.valid,
-        access.zero,
-    )
-    if access.lanes > 1:
-
-        def vector(registers: Registers) -> None:
-            data = registers[memory]
-            registers[target] = [
-                zero if position is None else data[position]
-                for position in access.positions(registers)
-            ]
-
-        return vector
-
-    def scalar(registers: Registers) -> None:
-        if valid is not None and not registers[valid]:
-            registers[target] = zero
-            return
-        position = registers[index]
-        if not 0 <= position < size:
-            raise access.outside(position)
-        registers[target] = registers[memory][position]
-
-    return scalar
-
-
-def _store(value: int, access: Access) -> Step:
-    memory, index, size, valid = access.memory, access.index, access.size, access.valid
-    if access.lanes > 1:
-
-        def vector(registers: Registers) -> None:
-            data = registers[memory]
-            for position, lane in zip(access.positions(registers), registers[value], strict=True):
-                if position is not None:
-                    data[position] = lane
-
-        return vector
-
-    def scalar(registers: Registers) -> None:
-        if valid is not None and not registers[valid]:
-            return
-        position = registers[index]
-        if not 0 <= position < size:
-            raise access.outside(position)
-        registers[memory][position] = registers[value]
-
-    return scalar
-
-
-# *** raw ops: C's meaning, with the promise checked that no operand makes it undefined ***
-
-
-def raw_function(op: Ops, dtype: DType, source: DType, where: str) -> Function:
-    """The function of an op tagged "raw"; it raises if an operand breaks the promise."""
-    dtype, source = dtype.scalar(), source.scalar()
-    if op is not Ops.CAST:
-        return functools.partial(_RAW[op], where, dtype)
-    if source.kind == "float" and dtype.kind in ("int", "uint"):
-        return functools.partial(_raw_cast, where, dtype)
-    return function_for(op, dtype, (source,))
-
-
-def _raw_divide(where: str, dtype: DType, x: int, y: int) -> int:
-    if y == 0:
-        raise SpecError(f"{where}: {x} / 0, but a raw division promises a divisor other than 0")
-    quotient = abs(x) // abs(y)
-    result = quotient if (x < 0) == (y < 0) else -quotient
-    if not dtype.min <= result <= dtype.max:
-        raise SpecError(f"{where}: {x} / {y} does not fit {dtype}, as a raw division promises")
-    return result
-
-
-def _raw_remainder(where: str, dtype: DType, x: int, y: int) -> int:
-    return x - y * _raw_divide(where, dtype, x, y)
-
-
-def _raw_shift(direction: Ops, where: str, dtype: DType, x: int, y: int) -> Any:
-    if not 0 <= y < dtype.bitsize:
-        raise SpecError(
-            f"{where}: a shift by {y}, but a raw shift promises 0 to {dtype.bitsize - 1}"
-        )
-    return truncate[dtype](x << y) if direction is Ops.SHL else x >> y
-
-
-def _raw_cast(where: str, dtype: DType, value: float) -> int:
-    # The comparison is with exact integers, and false for NaN.
-    if not dtype.min - 1 < value < dtype.max + 1:
-        raise SpecError(f"{where}: {value} does not fit {dtype}, as a raw cast promises")
-    return int(value)
-
-
-_RAW: dict[Ops, Function] = {
-    Ops.IDIV: _raw_divide,
-    Ops.MOD: _raw_remainder,
-    Ops.SHL: functools.partial(_raw_shift, Ops.SHL),
-    Ops.SHR: functools.partial(_raw_shift, Ops.SHR),
-    Ops.CAST: _raw_cast,
-}

@@ -17,7 +17,7 @@ from weft.dtype import dtypes
 from weft.schedule.decide import Plan, Slot, cat_pieces, gather_indices, gather_source_index
 from weft.schedule.draft import Draft
 from weft.schedule.index import ZERO, Index, needed_guard
-from weft.schedule.place import IN_ORDER, may_repeat, storage_of
+from weft.schedule.place import order_of, storage_of
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
 
@@ -57,7 +57,7 @@ class Builder:
                 place, value = node.src[0], node.src[1]
                 target = self._place(place, index)
                 result = self._value((value, index if value.shape else (), None))
-                if node.arg is not None:
+                if node.arg in GroupOp.Reduce:
                     result = target.load().alu(node.arg, result.cast(target.dtype))
             else:
                 target = self.homes[node].index(self.views.flatten(index, node.shape))
@@ -66,8 +66,8 @@ class Builder:
                 result, target = self._resolve_slots(result), self._resolve_slots(target)
             result = result.cast(target.dtype)
             store = target.store(result, *draft.ranges)
-            if node.op is Ops.STORE and may_repeat(node.src[0], store):
-                store = store.rtag(IN_ORDER)
+            if node.op is Ops.STORE:
+                store = store.rtag(order_of(node, store))
             self.built.stores.append(store)
         return self.built
 

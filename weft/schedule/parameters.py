@@ -31,7 +31,7 @@ def number_parameters(stores: list[UOp]) -> tuple[UOp, tuple[Argument, ...]]:
     """PARAMs by first appearance, outputs first."""
     # what may be written twice is written one round after another
     in_order = any(store.tag == IN_ORDER for store in stores)
-    stores = [store if store.tag is None else store.rtag(None) for store in stores]
+    stores = [store.rtag(None) if store.tag == IN_ORDER else store for store in stores]
     sink = UOp.sink(*stores)
     uses: dict[UOp, list[UOp]] = {store.src[0].src[0]: [] for store in stores}
     axes: list[UOp] = []

@@ -7,9 +7,10 @@ The one invariant: a STORE's place is a chain of movement ops and GATHERs over o
 
 from __future__ import annotations
 
+from weft.uop.args import DISTINCT, UNIQUE
+from weft.uop.distinct import writes_apart
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
-from weft.uop.rules.polynomial import polynomial
 
 # the tag of a kernel's STORE whose rounds may write to one element: they run one after another
 IN_ORDER = "in order"
@@ -37,28 +38,15 @@ def is_whole_storage(node: UOp) -> bool:
     return node.op in (Ops.BUFFER, Ops.AFTER)
 
 
-def may_repeat(place: UOp, store: UOp) -> bool:
-    """Whether rounds of a kernel's STORE may write to one element.
+def order_of(store: UOp, made: UOp) -> str | None:
+    """The tag of a kernel's STORE that was made for one of the graph: whether rounds may meet.
 
-    A view names each element once. Through a GATHER they may, unless the index is seen to differ
-    in every round: a sum of axes, each with a step beyond what the smaller ones reach.
+    A view names each element once, and so do indices that are known to be unique. Others may not,
+    unless the index shows that it differs in every round.
     """
+    if writes_apart(made):
+        return None
+    place = store.src[0]
     while place.op in GroupOp.Movement:
         place = place.src[0]
-    if place.op is not Ops.GATHER:
-        return False
-    _, index, *valid = store.src[0].src
-    if any(u.op is Ops.LOAD for part in (index, *valid) for u in part.toposort()):
-        return True
-    steps: dict[UOp, int] = {}
-    for term, step in polynomial(index.simplify()).items():
-        if len(term) > 1 or (term and term[0] not in store.src[2:]):
-            return True
-        if term:
-            steps[term[0]] = abs(step)
-    reach = 0
-    for axis in sorted(store.src[2:], key=lambda axis: steps.get(axis, 0)):
-        if steps.get(axis, 0) <= reach and axis.vmax > 0:
-            return True
-        reach += steps.get(axis, 0) * int(axis.vmax)
-    return False
+    return DISTINCT if place.op is not Ops.GATHER or store.arg == UNIQUE else IN_ORDER

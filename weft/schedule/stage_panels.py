@@ -22,7 +22,7 @@ from weft.schedule.build import Built
 from weft.schedule.chains import Steps, linear_index, loads_of, replace_chains, sole_sources
 from weft.schedule.draft import Room
 from weft.schedule.index import as_index
-from weft.uop.args import AxisType, StageArg
+from weft.uop.args import OVERLAPPING, AxisType, StageArg
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
@@ -287,4 +287,5 @@ class _Fusion:
         value = value.substitute(changes).substitute(moved)
         outer = [axis for axis in axes if axis in self.columns.values() and axis is not self.inner]
         rest = [column if axis is self.inner else axis for axis in axes if axis not in outer]
-        return place.substitute(moved).store(value, *outer, *self.panels, *rest)
+        store = place.substitute(moved).store(value, *outer, *self.panels, *rest)
+        return store.rtag(OVERLAPPING) if _size(self.inner) % self.width else store

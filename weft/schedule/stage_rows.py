@@ -27,7 +27,7 @@ from weft.schedule.build import Built
 from weft.schedule.chains import Steps, linear_index, loads_of, replace_chains, sole_sources
 from weft.schedule.draft import Room
 from weft.schedule.index import as_index
-from weft.uop.args import AxisType, StageArg
+from weft.uop.args import OVERLAPPING, AxisType, StageArg
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
 
@@ -396,7 +396,8 @@ class _Fusion:
         value = value.substitute({self.sum: total}).substitute(moved)
         batch = [axis for axis in axes if axis in self.outer.values() and axis is not self.row]
         rest = [row if axis is self.row else axis for axis in axes if axis not in batch]
-        return place.substitute(moved).store(value, *batch, *self.tiles, *rest)
+        store = place.substitute(moved).store(value, *batch, *self.tiles, *rest)
+        return store.rtag(OVERLAPPING) if self.row_size % ROWS and self.tiles else store
 
     @property
     def factor_is_plain(self) -> bool:

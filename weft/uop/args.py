@@ -18,6 +18,12 @@ from weft.dtype import DType, python_number
 from weft.errors import ArgumentError
 from weft.uop.opset import Ops
 
+# Tags of a kernel's STORE. Which of its rounds write to one element: none (where the index alone
+# does not show it), or those of tiles that overlap, which write the same.
+DISTINCT, OVERLAPPING = "distinct", "overlapping"
+# the arg of a tensor's STORE through indices that name each place at most once
+UNIQUE = "unique"
+
 
 class AxisType(Enum):
     """How an axis runs."""

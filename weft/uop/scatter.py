@@ -15,6 +15,7 @@ from typing import Any
 
 from weft.dtype import DType, dtypes
 from weft.helpers import prod
+from weft.uop.args import UNIQUE
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
@@ -40,16 +41,18 @@ def put(
     axes: Sequence[int],
     values: UOp,
     combine: Ops | None = None,
+    unique: bool = False,
 ) -> UOp:
     """The state after values were written at indices of its axes.
 
     The indices have one shape. The values have that shape, then the other axes of the state; or
-    they are one number. `combine` (ADD, MUL or MAX) joins a value with what is there.
+    they are one number. `combine` (ADD, MUL or MAX) joins a value with what is there. `unique`:
+    who made the indices knows that no place is named twice, so that writes need no order.
     """
     if combine is not None:
         indices = _every_round_reads(indices)
     place = UOp(Ops.GATHER, state.dtype, (state, *indices), tuple(axes))
-    store = UOp(Ops.STORE, dtypes.void, (place, values), combine)
+    store = UOp(Ops.STORE, dtypes.void, (place, values), UNIQUE if unique else combine)
     return state.after(store)
 
 

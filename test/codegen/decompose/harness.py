@@ -13,7 +13,8 @@ from weft.machine import Target
 from weft.renderer.base import Renderer
 from weft.renderer.cstyle import CRenderer
 from weft.renderer.llvmir import LLVMRenderer
-from weft.runtime.interpreter import Interpreter, view_memory
+from weft.runtime.interpreter import Interpreter
+from weft.runtime.steps import view_memory
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 

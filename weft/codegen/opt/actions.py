@@ -35,7 +35,8 @@ from weft.codegen.opt.strides import Strides
 from weft.codegen.opt.sweep import sweep
 from weft.dtype import DType, dtypes
 from weft.machine import Target
-from weft.uop.args import AxisType
+from weft.uop.args import DISTINCT, OVERLAPPING, AxisType
+from weft.uop.distinct import writes_apart
 from weft.uop.node import CLOSES, UOp
 from weft.uop.opset import OPSET, GroupOp, Ops
 
@@ -83,7 +84,14 @@ def _has_whole_tiles(axis: UOp, size: int, closers: list[UOp]) -> bool:
 def _split_whole(ast: UOp, axis: UOp, size: int, inner: AxisType, outer: AxisType) -> UOp:
     """Every tile full; the last one overlaps its neighbour if it must."""
     value, pieces = _tiles_of(axis, size, inner, outer)
-    return replace_axes(ast, {axis: value}, {axis: pieces})
+    whole = replace_axes(ast, {axis: value}, {axis: pieces})
+    if size_of(axis) % size == 0 or closers_of(ast, axis)[0].op is not Ops.STORE:
+        return whole
+    stores = [
+        new.rtag(OVERLAPPING) if axis in closed_axes(old) and writes_apart(old) else new
+        for old, new in zip(ast.src, whole.src, strict=True)
+    ]
+    return whole.with_src(tuple(stores))
 
 
 def _tiles_of(
@@ -424,6 +432,9 @@ def pad(ast: UOp, axis: UOp, multiple: int) -> UOp:
         elif node.op is Ops.STORE and axis in closed_axes(node) and axis not in node.src[0].ranges:
             raise OptError("an output that does not move with the axis cannot be padded")
         masked[node] = node if src == node.src else node.with_src(src)
+        if node.op is Ops.STORE and node.tag is None and axis in closed_axes(node):
+            # the longer axis does not show that rounds are apart: those that write anything are
+            masked[node] = masked[node].rtag(DISTINCT if writes_apart(node) else None)
     return masked[ast]
 
 

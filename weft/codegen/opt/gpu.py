@@ -13,12 +13,15 @@ shares, or a thread per output.
 
 from __future__ import annotations
 
+import itertools
+
 from weft.codegen.opt.actions import apply_opt
 from weft.codegen.opt.axes import closed_axes
 from weft.codegen.opt.opt import Opt, OptError, OptOps
 from weft.codegen.opt.survey import Body, Item, Nest, extent, stays_in_order, volume
 from weft.machine import Target
-from weft.uop.args import AxisType
+from weft.uop.args import DISTINCT, AxisType
+from weft.uop.distinct import never_meet, writes_apart
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
@@ -42,6 +45,7 @@ def optimise_groups(ast: UOp, nests: list[list[UOp]], target: Target) -> UOp:
     """The kernel spread over groups; one whose order matters stays as it is."""
     if not runs_in_any_order(ast):
         return ast
+    ast = _with_order(ast)
     for stores in nests:
         if any([axis.arg.kind is not AxisType.LOOP for axis in closed_axes(stores[0])]):
             continue
@@ -57,22 +61,48 @@ def optimise_groups(ast: UOp, nests: list[list[UOp]], target: Target) -> UOp:
 def runs_in_any_order(ast: UOp) -> bool:
     """Whether iterations of output loops do not see each other's stores.
 
-    No two stores of a kernel write one element. So a load of a buffer that the kernel writes must
-    be of the very element that is stored in the same iteration, and the place of a store must not
-    come from memory, where two may be the same.
+    Each round of a store has an element of its own, which nothing else of the kernel touches. Only
+    the round itself may load it, before.
     """
-    written: set[UOp] = set()
+    if not all([writes_apart(store) for store in ast.src]):
+        return False
+    places: dict[UOp, list[UOp]] = {}
     for store in ast.src:
-        if store.arg is not None or any([u.op is Ops.LOAD for u in store.src[0].toposort()]):
-            return False
-        written.add(store.src[0].src[0])
+        places.setdefault(store.src[0].src[0], []).append(store.src[0])
+    if not all([_are_disjoint(some) for some in places.values()]):
+        return False
     for nest in nests_of(ast):
-        places = _own_places(nest)
+        own = _own_places(nest)
         for node in UOp.sink(*nest).toposort():
-            if node.op is Ops.LOAD and node.src[0].src[0] in written:
-                if places.get(node.src[0].src[0]) is not node.src[0].src[1]:
-                    return False
+            if node.op is not Ops.LOAD or node.src[0].src[0] not in places:
+                continue
+            memory, index = node.src[0].src[:2]
+            if own.get(memory) is not index and not all(
+                [never_meet(node.src[0], place) for place in places[memory]]
+            ):
+                return False
     return True
+
+
+def _are_disjoint(places: list[UOp]) -> bool:
+    """Whether no two of several stores to one memory are of one element."""
+    pairs = itertools.combinations(places, 2)
+    return all([never_meet(left, right) for left, right in pairs])
+
+
+def _with_order(ast: UOp) -> UOp:
+    """A kernel whose stores are proven to be apart, which is noted where splitting axes would hide
+    it: in divisions of them. A sum of axes shows it as long as it is one.
+    """
+    stores = [
+        store.rtag(DISTINCT) if store.tag is None and _divides(store.src[0].src[1]) else store
+        for store in ast.src
+    ]
+    return ast.with_src(tuple(stores))
+
+
+def _divides(index: UOp) -> bool:
+    return any([node.op in (Ops.IDIV, Ops.MOD) for node in index.toposort()])
 
 
 def nests_of(ast: UOp) -> list[list[UOp]]:

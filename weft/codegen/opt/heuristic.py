@@ -75,7 +75,7 @@ def optimise(ast: UOp, target: Target) -> UOp:
         return chosen
     if target.has_local:
         return optimise_groups(merged := merge_axes(ast), nests(merged), target)
-    if not target.vector_bytes:
+    if not target.vector_bytes or _scatters(ast):
         return ast
     parts = nests(ast)
     threads = target.has_threads and target.cores > 1 and can_share(parts)
@@ -92,6 +92,11 @@ def optimise(ast: UOp, target: Target) -> UOp:
         stores.extend(nest.src)
         applied.extend(nest.arg.applied)
     return ast.replace(src=tuple(stores), arg=replace(ast.arg, applied=tuple(applied)))
+
+
+def _scatters(ast: UOp) -> bool:
+    """Whether it writes to places that memory says: lanes cannot be stored together."""
+    return any([u.op is Ops.LOAD for store in ast.src for u in store.src[0].toposort()])
 
 
 def nests(ast: UOp) -> list[list[UOp]]:
