@@ -105,6 +105,7 @@ mixin.storage
 mixin.cached
 mixin.compat
 tensor
+compat_uop
 function
 engine.jit.tensors
 engine.jit.objects
@@ -142,7 +143,7 @@ DOORS = {("commands", "viz"), ("__main__", "commands")}
 HIDDEN_IMPORTS = {"device", "uop.symbolic", "uop.node"}
 
 # Whose __init__ re-exports the public names. All others hold a docstring.
-PUBLIC_PACKAGES = {"", "nn", "uop", "codegen.opt", "engine.jit"}
+PUBLIC_PACKAGES = {"", "nn", "uop", "codegen.opt", "engine.jit", "renderer"}
 
 DEVICE_NAMES = {"CPU", "CUDA", "METAL", "AMD", "CL", "WEBGPU", "PYTHON", "NULL", "DISK"}
 MAY_NAME_DEVICES = {"runtime", "renderer"}

@@ -7,6 +7,7 @@ the applications. Invariant: importing it loads neither llvmlite nor numpy.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from weft.compat_uop import give_methods
 from weft.device import Device
 from weft.dtype import dtypes
 from weft.function import function
@@ -52,6 +53,8 @@ def __getattr__(name: str) -> Any:
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__, *_LATER})
 
+
+give_methods()
 
 if VIZ:
     # by name, as devices are: nobody imports the viewer

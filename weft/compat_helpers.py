@@ -17,10 +17,11 @@ import sys
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from weft.errors import ArgumentError
-from weft.progress import ansilen, ansistrip
+from weft.progress import ansilen, ansistrip, colored
 
 Result = TypeVar("Result")
 
@@ -343,3 +344,18 @@ class Target:
         return ":".join(parts).rstrip(":")
 
     __repr__ = __str__
+
+
+def colorize_float(x: float) -> str:
+    """A ratio of times, green where it is good and red where it is not."""
+    color = "green" if x < 0.75 else "red" if x > 1.15 else "yellow"
+    return colored(f"{x:7.2f}x", color)
+
+
+def printable(location: tuple[str, int]) -> str:
+    """The source line of a place, or that it is not there."""
+    try:
+        lines = Path(location[0]).read_text(encoding="utf-8").splitlines()
+        return lines[location[1] - 1].strip()
+    except (OSError, IndexError, TypeError):
+        return "<missing>"

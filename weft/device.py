@@ -154,6 +154,8 @@ class Buffer:
     def is_allocated(self) -> bool:
         return self.base._opaque is not None
 
+    is_initialized = is_allocated  # tinygrad's name, for views too
+
     def _take(self, opaque: Any) -> None:
         device = Device[self.device]
         # The address first: whoever sees the memory must also see where it is.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,6 +26,7 @@ def fetch(
     subdir: str | None = None,
     gunzip: bool = False,
     allow_caching: bool = True,
+    headers: Mapping[str, str] | None = None,
     sha256: str | None = None,
 ) -> Path:
     """The path of a file that is downloaded once and kept; a local path is returned as it is."""
@@ -38,12 +40,12 @@ def fetch(
     path = cache_folder() / "downloads" / (subdir or "") / kept_name
     if not (allow_caching and path.is_file()):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _download(url, path, gunzip)
+        _download(url, path, gunzip, headers or {})
     _check_digest(path, url, sha256)
     return path
 
 
-def _download(url: str, path: Path, gunzip: bool) -> None:
+def _download(url: str, path: Path, gunzip: bool, headers: Mapping[str, str]) -> None:
     """Downloads into a temporary file beside `path` and moves it there when it is whole."""
     import gzip
     import tempfile
@@ -51,7 +53,7 @@ def _download(url: str, path: Path, gunzip: bool) -> None:
 
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".tmp-")
     try:
-        request = urllib.request.Request(url, headers={"User-Agent": "weft"})
+        request = urllib.request.Request(url, headers={"User-Agent": "weft", **headers})
         with os.fdopen(handle, "wb") as file, urllib.request.urlopen(request, timeout=30) as reply:
             size = int(reply.headers.get("Content-Length") or 0)
             _copy_with_bar(reply, file, url, size)

@@ -112,9 +112,10 @@ FLOAT64 = FloatFormat(11, 52, bias=1023)
 def python_number(value: Any) -> Any:
     """A number of NumPy, or of a library like it, as Python's; other values as they are.
 
-    Everything that takes a number of Python takes those too. A Tensor is none: it has a `uop`.
+    Everything that takes a number of Python takes those too. A Tensor is none: it has a `uop`, and
+    neither is a node, which has an `op`.
     """
-    if isinstance(value, (int, float)) or hasattr(value, "uop"):
+    if isinstance(value, (int, float)) or hasattr(value, "uop") or hasattr(value, "op"):
         return value
     if not hasattr(value, "item") or getattr(value, "shape", None) != ():
         return value

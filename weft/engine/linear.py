@@ -12,13 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from weft.uop.opset import Ops
+
 
 @dataclass(frozen=True)
 class Program:
     """A kernel that was compiled already."""
 
     arg: Any
-    op: str = "PROGRAM"
+    op: Any = Ops.PROGRAM  # type: ignore[attr-defined]
     src: tuple[Any, ...] = ()
 
 
@@ -28,7 +30,7 @@ class Call:
 
     src: tuple[Any, ...]
     arg: str
-    op: str = "CALL"
+    op: Any = Ops.CALL  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,21 @@ class Linear:
 
     src: tuple[Call, ...]
     run: Callable[[], Any] | None = None
-    op: str = "LINEAR"
+    op: Any = Ops.LINEAR  # type: ignore[attr-defined]
+
+    def toposort(self) -> dict[Any, None]:
+        """The nodes of the kernels, their memory, the calls and this, sources first."""
+        return _toposort(self)
+
+
+def _toposort(linear: Linear) -> dict[Any, None]:
+    found: dict[Any, None] = {}
+    for call in linear.src:
+        for source in call.src:
+            below = source.toposort() if hasattr(source, "toposort") else ()
+            found.update(dict.fromkeys((*below, source)))
+        found[call] = None
+    return {**found, linear: None}
 
 
 def compile_linear(linear: Linear) -> Linear:

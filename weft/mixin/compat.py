@@ -7,7 +7,7 @@ Sits above all families, right below Tensor. Invariant: nothing here is used by 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self, cast
 
 from weft.device import Buffer, Device
@@ -21,9 +21,11 @@ from weft.dtype import (
     to_numpy_dtype,
 )
 from weft.engine.linear import Call, Linear
+from weft.errors import ArgumentError
 from weft.helpers import disable_gc, getenv
 from weft.mixin.check import some_text, tensors
 from weft.mixin.conv import per_axis
+from weft.mixin.movement import broadcast_shape
 from weft.mixin.storage import StorageMixin
 from weft.uop.node import Variable, sint
 from weft.uop.opset import Ops
@@ -122,3 +124,48 @@ class CompatMixin(StorageMixin):
 
     def _broadcast_to(self, new_shape: Sequence[Any]) -> Self:
         return self.expand(tuple(new_shape))
+
+    # ------------------------------------------------------------ private there, and used
+    def _broadcasted(self, y: Any, reverse: bool = False) -> tuple[Self, Self]:
+        """Both operands as an elementwise op sees them."""
+        other = self._operand(y)
+        dtype = least_upper_dtype(self.dtype, other.dtype)
+        shape = broadcast_shape(self.shape, other.shape)
+        pair = (self.cast(dtype).expand(shape), other.cast(dtype).expand(shape))
+        return pair[::-1] if reverse else pair
+
+    def _resolve_dim(self, dim: int, *, extra: bool = False) -> int:
+        return self._axis(dim, int(extra))
+
+    def _apply_uop(self, fxn: Callable[..., Any], *x: Any, **kwargs: Any) -> Self:
+        return type(self)(fxn(self.uop, *[each.uop for each in x], **kwargs))
+
+    @classmethod
+    def _wrap_uop(cls, u: Any) -> Self:
+        return cls(u)
+
+    def _rop(self, op: Ops, axis: tuple[int, ...]) -> Self:
+        return self._reduce(op, axis, False)
+
+    def _do_reduction(self, reduction: str = "mean") -> Self:
+        known = {"none": lambda: self, "sum": self.sum, "mean": self.mean}
+        if reduction not in known:
+            raise ArgumentError(f"a reduction is one of {', '.join(known)}, found {reduction!r}")
+        return known[reduction]()
+
+    def _softmax(self, axis: Any, dtype: Any = None) -> tuple[Self, Self, Self]:
+        """x - max, its exponential, and the sum of that."""
+        given = self if dtype is None else self.cast(dtype)
+        falling = given - cast(Any, given.max(axis, keepdim=True)).detach()
+        powers = falling.exp()
+        return falling, powers, powers.sum(axis, keepdim=True)
+
+    def _inverse(self) -> Self:
+        return self.inverse()
+
+    def _data(self) -> memoryview:
+        return self._buffer().as_memoryview()
+
+    @classmethod
+    def _tri(cls, r: sint, c: sint, diagonal: int = 0) -> Self:
+        return cls.ones(r, c, dtype="bool").triu(diagonal)

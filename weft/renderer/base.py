@@ -15,11 +15,12 @@ from typing import Any
 from weft.dtype import DType, dtypes
 from weft.errors import CompileError
 from weft.machine import Target as Target
+from weft.renderer.compat import RendererNames
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
 
-class Renderer:
+class Renderer(RendererNames):
     """Prints linear programs for one target.
 
     `code_for_op` names the elementwise ops that the renderer prints with the op table's meaning for

@@ -38,6 +38,7 @@ class AxisType(Enum):
     UPCAST = auto()  # output axis written out in registers
     UNROLL = auto()  # reduce axis written out
     VECTOR = auto()  # lanes of a vector
+    WEAK = LOOP  # tinygrad's name of an axis that nobody said anything about
 
     def __repr__(self) -> str:
         return f"AxisType.{self.name}"

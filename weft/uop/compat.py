@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from weft.dtype import DType, Invalid, dtypes, weak_dtype
+from weft.dtype import AddrSpace, DType, Invalid, dtypes, weak_dtype
 from weft.errors import ArgumentError
 from weft.uop.opset import GroupOp, Ops, Spelling
 
@@ -272,7 +272,44 @@ class CompatibilityMixin:
         common = [atom for atom in atoms[0] if all(atom in other for other in atoms[1:])]
         return uops[0].const_like(math.gcd(*numbers)).uprod(*common)
 
+    @classmethod
+    def cconst(cls: Any, b: Any, dtype: DType) -> Any:
+        """A constant of a dtype."""
+        return cls.const(dtype, b)
+
+    def copy_to_device(self: Any, device: Any, arg: Any = None) -> Any:
+        """The value on another device."""
+        return type(self)(Ops.COPY, self.dtype, (self,), device)
+
     # ------------------------------------------------------------ memory
+    @property
+    def addrspace(self: Any) -> AddrSpace | None:
+        """Where its memory is, None for a value that has none."""
+        node = self.buf_uop
+        if node.op is Ops.LOCAL:
+            return AddrSpace.REG if node.arg.memory == "register" else AddrSpace.LOCAL
+        return AddrSpace.GLOBAL if node.op in (Ops.BUFFER, Ops.PARAM) else None
+
+    @property
+    def without_after(self: Any) -> Any:
+        """The memory, whatever is to happen to it before."""
+        node = self
+        while node.op is Ops.AFTER:
+            node = node.src[0]
+        return node
+
+    def has_buffer_identity(self: Any, after_ok: bool = False) -> bool:
+        """Whether it is a whole BUFFER or PARAM, perhaps in another shape."""
+        node = self
+        while node.op is Ops.RESHAPE or (after_ok and node.op is Ops.AFTER):
+            node = node.src[0]
+        return node.op in (Ops.BUFFER, Ops.PARAM)
+
+    def contiguous_view(self: Any) -> tuple[Any, int] | None:
+        """The memory that this is a piece of, and where it starts there; None if it is no piece."""
+        offset = self.contiguous_view_offset()
+        return None if offset is None else (self.buf_uop, offset)
+
     @property
     def buf_uop(self: Any) -> Any:
         """The BUFFER that this is a view of."""

@@ -104,6 +104,8 @@ class Ops(Enum):
     # other names of some
     FLOORDIV = IDIV
     FLOORMOD = MOD
+    STACK = VECTORIZE
+    GROUP = SINK
 
     def __repr__(self) -> str:
         return f"Ops.{self.name}"
@@ -130,6 +132,14 @@ class Spelling:
 
 # 1/x is FDIV, x-y is ADD of a NEG; the others divide towards zero
 for _name in ("RECIPROCAL", "SUB", "CDIV", "CMOD"):
+    setattr(Ops, _name, Spelling(_name))
+# what only tinygrad's compiler has: no node of weft's is one, and a pattern of it matches nothing
+ABSENT = (
+    *("BINARY", "CALL", "CUSTOM", "CUSTOMI", "CUSTOM_FUNCTION", "GETADDR", "GETTUPLE", "INS"),
+    *("LINEAR", "MSELECT", "MSTACK", "PROGRAM", "PYLITERAL", "REWRITE_ERROR", "SOURCE", "TUPLE"),
+    "UNSHARD",
+)
+for _name in ABSENT:
     setattr(Ops, _name, Spelling(_name))
 
 

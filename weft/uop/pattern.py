@@ -17,7 +17,7 @@ from weft.dtype import ConstFloat, DType
 from weft.errors import ArgumentError
 from weft.mixin.arith import ArithMixin
 from weft.uop.match_pattern import matches
-from weft.uop.opset import OPSET, Ops, Spelling
+from weft.uop.opset import ABSENT, OPSET, Ops, Spelling
 
 OpsLike: TypeAlias = Ops | Collection[Ops] | None
 DTypeLike: TypeAlias = DType | Collection[DType] | None
@@ -325,8 +325,10 @@ class UPat(ArithMixin):
         return f"[{inner}]" if self.is_unordered else f"({inner}{',' * (len(self.src) == 1)})"
 
 
-def _spelled(op: Spelling, src: Any, tag: Any) -> tuple[Ops, Any, Any]:
+def _spelled(op: Spelling, src: Any, tag: Any) -> tuple[OpsLike, Any, Any]:
     """An op of tinygrad's in the form that weft's graphs have."""
+    if op.name in ABSENT:
+        return (), src, tag
     if op.name in ("CDIV", "CMOD"):
         return (Ops.IDIV if op.name == "CDIV" else Ops.MOD), src, "raw"
     parts = tuple(src) if isinstance(src, (tuple, list)) else (UPat(), UPat())
