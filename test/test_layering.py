@@ -88,6 +88,7 @@ engine.*
 mixin.once
 mixin.creation
 mixin.indexing
+mixin.scan
 mixin.stats
 mixin.activation
 mixin.linalg

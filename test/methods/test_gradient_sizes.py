@@ -16,10 +16,6 @@ from weft import Tensor
 
 # the largest memory of a gradient, in largest memories of the method
 MOST = 2
-# Scans see all elements of a block from each of its places, and so do their gradients, which store
-# what they see: 16 an element of a long axis, and as many as a short one has (1 MB at most,
-# stats._SCAN_AT_ONCE). That is more than the method stores; 35 is the length in the table.
-SCANS = {"cumprod": 35, "cummax": 35, "cummin": 35, "logcumsumexp": 35}
 
 
 def largest(*values: Tensor) -> int:
@@ -45,5 +41,5 @@ def test_gradients_store_no_more_than_a_method(row: Row, asked: Case, dtype: str
     # sums of half types are float32
     wide = 4 // inputs[0].element_size()
     # what is small is stored as whole vectors or blocks
-    limit = max(SCANS.get(row.name, MOST) * wide * least, 64)
+    limit = max(MOST * wide * least, 64)
     assert largest(*gradients) <= limit, np.shape(arrays[0])

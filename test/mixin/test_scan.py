@@ -84,3 +84,59 @@ def test_gradient_of_a_long_scan() -> None:
     values = Tensor(array)
     found = (values.cumsum(0) * Tensor(weight)).sum().gradient(values)[0]
     check(found, np.cumsum(weight[::-1])[::-1])
+
+
+@pytest.mark.parametrize("zeros", [(), (2,), (2, 4), (0, 1, 7)])
+@pytest.mark.parametrize(("shape", "axis"), [((9,), 0), ((3, 40), 1), ((40, 3), 0)])
+def test_gradients_of_products_with_zeros(
+    shape: tuple[int, ...], axis: int, zeros: tuple[int, ...]
+) -> None:
+    """First and second order, also where several elements of an axis are zero."""
+    if torch is None:
+        pytest.skip("the reference is PyTorch's: .venv/bin/pip install -e '.[torch]'")
+    draw = np.random.default_rng(0)
+    array = draw.uniform(0.5, 1.5, shape) * draw.choice([-1, 1], shape)
+    np.moveaxis(array, axis, 0)[list(zeros)] = 0
+    weight, direction = draw.standard_normal(shape), draw.standard_normal(shape)
+    x, reference = Tensor(array), torch.tensor(array, requires_grad=True)
+    slope = (x.cumprod(axis) * Tensor(weight)).sum().gradient(x)[0]
+    loss = (reference.cumprod(axis) * torch.tensor(weight)).sum()
+    (wanted,) = torch.autograd.grad(loss, reference, create_graph=True)
+    check(slope, wanted.detach().numpy())
+    curvature = (slope * Tensor(direction)).sum().gradient(x)[0]
+    (wanted,) = torch.autograd.grad((wanted * torch.tensor(direction)).sum(), reference)
+    check(curvature, wanted.numpy())
+
+
+@pytest.mark.parametrize("name", ["cummax", "cummin"])
+def test_gradients_of_extremes_go_to_their_places(name: str) -> None:
+    array = np.round(np.random.default_rng(0).standard_normal((4, 40)))
+    x = Tensor(array)
+    values, places = getattr(x, name)(1)
+    weight = np.arange(160.0).reshape(4, 40)
+    found = (values * Tensor(weight)).sum().gradient(x)[0]
+    wanted = np.zeros_like(array)
+    for row, column in np.ndindex(array.shape):
+        wanted[row, places.numpy()[row, column]] += weight[row, column]
+    check(found, wanted)
+
+
+def test_gradients_of_sums_of_exponentials_do_not_overflow() -> None:
+    """x[j] gets sum of g[i] * exp(x[j] - y[i]): also where exp(x) and exp(-y) are beyond floats."""
+    array = np.random.default_rng(0).standard_normal((3, 40)) * 500
+    weight = np.random.default_rng(1).standard_normal((3, 40))
+    x = Tensor(array)
+    found = (x.logcumsumexp(1) * Tensor(weight)).sum().gradient(x)[0]
+    sums = np.logaddexp.accumulate(array, 1)
+    seen = np.tril(np.ones((40, 40), bool))
+    with np.errstate(over="ignore"):
+        shares = np.where(seen, np.exp(array[:, None, :] - sums[:, :, None]), 0)
+    check(found, (weight[:, :, None] * shares).sum(1))
+
+
+def test_gradients_store_as_much_as_the_scan() -> None:
+    x = Tensor(np.random.default_rng(0).uniform(0.5, 1.5, (3, 100)).astype(np.float32))
+    for scan in (x.cumprod(1), x.logcumsumexp(1), x.cummax(1)[0], x.cummin(1)[0]):
+        (gradient,) = scan.square().sum().gradient(x)
+        sizes = [each.size for item in gradient.schedule() for each in item.arguments]
+        assert max(sizes) <= 2 * x.numel()

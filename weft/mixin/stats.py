@@ -20,6 +20,7 @@ from weft.mixin.indexing import IndexingMixin
 from weft.mixin.movement import is_int
 from weft.mixin.once import built_once
 from weft.mixin.reduce import Axes
+from weft.mixin.scan import greatest_gradient, log_sum_gradient, product_gradient
 from weft.mixin.unary import in_wide_floats
 from weft.uop.opset import Ops
 
@@ -184,7 +185,9 @@ class StatsMixin(IndexingMixin):
         """
         wide = self.cast(sum_dtype(self.dtype))
         result = wide._scan(axis, Ops.MUL)
-        return result.cast(self.dtype) if dtypes.is_float(self.dtype) else result
+        if not dtypes.is_float(self.dtype):
+            return result
+        return result._of_scan("cumprod", (wide,), product_gradient, axis).cast(self.dtype)
 
     def cummax(self, axis: int = 0) -> tuple[Self, Self]:
         """The greatest of each element and those before it, and its place (the last of several).
@@ -200,7 +203,10 @@ class StatsMixin(IndexingMixin):
         shape = [count if i == place else 1 for i in range(self.ndim)]
         positions = self._iota(count).reshape(shape)
         new = self.eq(values) | self.isnan()
-        return values, new.where(positions, 0)._scan(axis, Ops.MAX)
+        places = new.where(positions, 0)._scan(axis, Ops.MAX)
+        if dtypes.is_float(self.dtype) and all(map(is_int, self.shape)):
+            values = values._of_scan("cummax", (self, places), greatest_gradient, axis)
+        return values, places
 
     def cummin(self, axis: int = 0) -> tuple[Self, Self]:
         """The least of each element and those before it, and its place (the last of several).
@@ -220,7 +226,14 @@ class StatsMixin(IndexingMixin):
         wide = self.cast(computing_dtype(self.dtype))
         place = self._axis(axis)
         result = wide._unchanged() if self.ndim == 0 else wide._scan_with(place, _LogSumExp)
+        result = result._of_scan("logcumsumexp", (wide,), log_sum_gradient, axis)
         return result.cast(least_upper_float(self.dtype))
+
+    def _of_scan(self, name: str, inputs: Any, rule: Any, axis: int) -> Self:
+        """The prefixes, as a function of what was scanned; of one element they are that."""
+        if self.ndim == 0:
+            return self
+        return self._with_rule(name, inputs, rule, (type(self), self._axis(axis)))
 
     def _scan(self, axis: int, op: Ops) -> Self:
         """Every prefix of an axis reduced with op."""
