@@ -21,6 +21,8 @@ BROUGHT_BY = {
     **dict.fromkeys(
         ("gguf", "hypothesis", "ml_dtypes", "safetensors", "scipy", "z3"), _EXTRA.format("test")
     ),
+    "onnx": _EXTRA.format("onnx"),
+    "onnxruntime": ".venv/bin/pip install onnxruntime",
     **dict.fromkeys(("perfetto", "selenium", "viztracer"), _EXTRA.format("browser")),
     "nvidia": ".venv/bin/pip install nvidia-cuda-nvrtc-cu12",
     "pyopencl": ".venv/bin/pip install pyopencl pocl-binary-distribution",

@@ -124,6 +124,8 @@ engine.jit.fast_path
 engine.jit.pickling
 engine.jit.tinyjit
 engine.jit
+nn.formats.*
+graphs.*
 nn.*
 apps.*
 viz.*

@@ -22,8 +22,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from test.graphs import models
 from weft import Tensor
 from weft.errors import WeftError
+from weft.helpers import prod
+from weft.nn.onnx import OnnxRunner
 from weft.nn.state import (
     get_state_dict,
     gguf_load,
@@ -195,6 +198,24 @@ def _gguf() -> list[bytes]:
     return [front + bytes(-len(front) % 32) + bytes(range(256)) + bytes(range(50))]
 
 
+def _onnx() -> list[bytes]:
+    return [models.affine(), models.shapes(), models.mixed()]
+
+
+def _onnx_load(data: Any) -> None:
+    """Loaded, and run if its inputs are still small; what then is too large is refused as well."""
+    runner = OnnxRunner(data, max_turns=100)
+    inputs = {}
+    for name, wanted in runner.graph_inputs.items():
+        shape = [size if isinstance(size, int) else 2 for size in wanted.shape or ()]
+        if wanted.dtype is None or prod(shape) > 1000:
+            return
+        inputs[name] = Tensor.ones(*shape, dtype=wanted.dtype)
+    for value in runner(inputs).values():
+        if isinstance(value, Tensor):
+            value.numpy()
+
+
 @dataclass(frozen=True)
 class Format:
     """Good files to damage, and the loader."""
@@ -210,6 +231,7 @@ FORMATS = {
     "torch-zip": Format(_torch_zip, torch_load),
     "torch-legacy": Format(_torch_legacy, torch_load),
     "gguf": Format(_gguf, gguf_load),
+    "onnx": Format(_onnx, _onnx_load),
 }
 
 
@@ -243,6 +265,8 @@ def attempt(name: str, path: Path, count: Count, read: bool) -> None:
 
 def _read_some(loaded: Any) -> None:
     """The values too, of tensors whose shape may be new but is small."""
+    if loaded is None:
+        return
     for tensor in list(get_state_dict(loaded).values())[:5]:
         if tensor.numel() <= 1 << 16:
             tensor.numpy()

@@ -1,0 +1,1 @@
+"""Tests of weft.graphs: ONNX files and the table of lowerings."""

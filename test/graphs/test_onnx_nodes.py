@@ -1,0 +1,46 @@
+"""Every backend test of the `onnx` package: those of operators, and small models of PyTorch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from test.graphs.node_tests import REASONS, cases, run_case
+from test.optional import need
+
+NODES = sorted(cases("node"))
+OTHERS = [
+    (kind, name)
+    for kind in ("simple", "pytorch-converted", "pytorch-operator")
+    for name in sorted(cases(kind))
+]
+# each n-th model is called until it is replayed: that costs a capture
+REPLAYED = 8
+# version that the counts of docs/onnx.md are for; others have other tests
+COUNTED = ("1.19.", 1615)
+
+
+@pytest.mark.parametrize("name", [name for name in NODES if name not in REASONS])
+def test_node(name: str) -> None:
+    run_case(cases("node")[name], runs=3 if NODES.index(name) % REPLAYED == 0 else 1)
+
+
+@pytest.mark.parametrize("kind, name", OTHERS)
+def test_small_model(kind: str, name: str) -> None:
+    run_case(cases(kind)[name])
+
+
+def test_the_page_names_what_does_not_pass_and_why() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "onnx.md").read_text(encoding="utf-8")
+    for name, reason in REASONS.items():
+        assert f"| `{name}` | {reason} |" in page
+    version, count = COUNTED
+    assert f"{count - len(REASONS):,} of {count:,}" in page
+
+
+def test_the_counts_are_those_of_the_package() -> None:
+    version, count = COUNTED
+    if not need("onnx").__version__.startswith(version):
+        pytest.skip(f"the counts are for onnx {version}x: pip install onnx==1.19.1")
+    assert len(NODES) == count and set(REASONS) <= set(NODES)

@@ -1,0 +1,1 @@
+"""Graphs that other programs wrote: read, lowered to Tensor expressions, and run."""

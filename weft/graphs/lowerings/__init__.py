@@ -1,0 +1,1 @@
+"""The table of lowerings: the operators of ONNX as Tensor expressions, one family a file."""
