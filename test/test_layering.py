@@ -31,6 +31,7 @@ float_format
 scalar
 dtype
 uop.opset
+budgets
 machine
 uop.args
 uop.infer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weft import Device
-from weft.machine import Target
+from weft.machine import Target, weakest
 from weft.uop.opset import GroupOp, Ops
 
 
@@ -36,3 +36,13 @@ def test_what_each_level_of_memory_costs_is_in_order() -> None:
     assert target.l2_cycles <= target.far_cycles
     assert target.l2_miss <= target.far_miss
     assert target.gather_cycles <= target.scatter_cycles <= target.alias_cycles
+
+
+def test_parts_of_a_sum_are_the_same_up_to_sixteen_cores_and_more_beyond() -> None:
+    counts = [replace(Target(), cores=n).parallel_parts for n in (1, 2, 16, 132)]
+    assert counts == [64, 64, 64, 1024]
+
+
+def test_several_machines_can_do_what_each_of_them_can() -> None:
+    both = weakest([Target(max_buffers=8), Target(l2=1 << 10)])
+    assert both.max_buffers == 8 and both.l2 == 1 << 10

@@ -12,8 +12,9 @@ is how it stands to the others: a vector addition that is issued is 1.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 from weft.dtype import DType, dtypes
 from weft.uop.opset import OPSET, Ops
@@ -46,6 +47,8 @@ class Target:
     # a vector of a stream out of L2, and out of what is behind it, beyond one out of L1
     l2_cycles: float = 1.0
     far_cycles: float = 1.25
+    # ops on 32-bit elements that a core does while it gets one byte from memory
+    balance: float = 16 / 3
     # the first vector of a row somewhere in L2, and behind it, that no prefetcher saw coming
     l2_miss: float = 4.0
     far_miss: float = 16.0
@@ -97,6 +100,11 @@ class Target:
         return self.l2 * 3 // 4
 
     @property
+    def again_bytes(self) -> int:
+        """Bytes of an operand that every tile of a kernel reads again, out of L3 in time."""
+        return 4 * self.l2
+
+    @property
     def row_room(self) -> int:
         """Bytes that a value may take in fast memory between the loops of one kernel: what a core
         keeps in L2 and a little more, for it is read in order. A group's memory is too small."""
@@ -104,9 +112,44 @@ class Target:
 
     @property
     def parallel_parts(self) -> int:
-        """Pieces of work that keep all cores busy to the end, also if one is late."""
-        return 4 * self.cores
+        """Parts of a sum that keep all cores busy to the end, also if one is late: a power of two,
+        and the same for all machines of up to 16 cores, whose sums then round alike."""
+        return max(64, 1 << (4 * self.cores - 1).bit_length())
+
+    @property
+    def launch_elements(self) -> int:
+        """Elements that a core adds up in the time of a launch: a kernel of fewer is not worth one
+        of its own, nor worth sharing."""
+        return 2 * self.launch_cycles
+
+    @property
+    def launch_ops(self) -> int:
+        """Ops on 32-bit elements that a core does in the time of a launch."""
+        return self.launch_cycles * max(self.vector_lanes, 1)
+
+    @property
+    def half_line(self) -> int:
+        """Elements of 32 bits in half a line: memory is used well if as many are neighbours."""
+        return self.line_bytes // 8
 
 
 # for values that belong to no device yet, and tests
 GENERIC = Target()
+
+# the machine of a device; of several: one that has no more than each of them
+Machines: TypeAlias = Callable[[Any], Target]
+
+
+def generic(device: Any) -> Target:
+    """Every device is like any other."""
+    return GENERIC
+
+
+def weakest(targets: list[Target]) -> Target:
+    """What all of several machines can do: they run the same kernels, each on its part."""
+    return replace(
+        targets[0],
+        max_buffers=min(t.max_buffers for t in targets),
+        l2=min(t.l2 for t in targets),
+        has_local=any(t.has_local for t in targets),
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,10 +12,10 @@ from test.fuzz.programs import Generator, difference
 from weft import Device, Tensor, Variable
 from weft.engine import realize
 from weft.engine import schedule as engine_schedule
-from weft.engine.schedule import buffer_limit, clear_schedules
+from weft.engine.schedule import clear_schedules, machine_of
+from weft.machine import Target, generic
 from weft.renderer.wgsl import WEBGPU
 from weft.schedule import pipeline
-from weft.schedule.limit import no_limit
 from weft.schedule.pipeline import Item, Schedule, make_schedule
 
 
@@ -23,8 +24,8 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Item]]:
     """Kernels with at most as many buffers as WebGPU takes; what was scheduled."""
     seen: list[Item] = []
 
-    def limit(device: object) -> int:
-        return WEBGPU.max_buffers
+    def machine(device: object) -> Target:
+        return replace(machine_of(device), max_buffers=WEBGPU.max_buffers)
 
     def watched(*args: object) -> Schedule:
         made = pipeline.make_schedule(*args)  # type: ignore[arg-type]
@@ -32,8 +33,8 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Item]]:
         return made
 
     clear_schedules()
-    monkeypatch.setattr(engine_schedule, "buffer_limit", limit)
-    monkeypatch.setattr(realize, "buffer_limit", limit)
+    monkeypatch.setattr(engine_schedule, "machine_of", machine)
+    monkeypatch.setattr(realize, "machine_of", machine)
     monkeypatch.setattr(engine_schedule, "make_schedule", watched)
     yield seen
     clear_schedules()
@@ -130,7 +131,8 @@ def test_random_programs_within_the_limit(narrow: list[Item]) -> None:
 
 def test_the_limit_is_the_device_s() -> None:
     most = Device["CPU"].renderer.target.max_buffers
-    assert buffer_limit("CPU") == most and buffer_limit(("CPU", "PYTHON")) <= most
+    assert machine_of("CPU").max_buffers == most
+    assert machine_of(("CPU", "PYTHON")).max_buffers <= most
 
 
 def test_a_narrow_program_is_what_it_was_without_a_limit() -> None:
@@ -138,7 +140,7 @@ def test_a_narrow_program_is_what_it_was_without_a_limit() -> None:
     y = (x @ x).relu().sum()
     sink = y.uop.sink()
     kernels = [
-        [item.kernel for item in make_schedule(sink, -1 << 40, "CPU", limit).items]
-        for limit in (no_limit, lambda device: 8)
+        [item.kernel for item in make_schedule(sink, -1 << 40, "CPU", machines).items]
+        for machines in (generic, lambda device: Target(max_buffers=8))
     ]
     assert kernels[0] == kernels[1]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from weft import Context, Tensor, dtypes
-from weft.engine.schedule import row_room
+from weft.engine.schedule import machine_of
 from weft.schedule.stage_rows import ROWS
 from weft.uop.ops import AxisType, Ops
 
@@ -155,8 +155,8 @@ def test_few_rows_and_long_rows_are_stored() -> None:
 
 
 def test_a_device_without_room_for_rows_stores_them() -> None:
-    assert row_room("CPU") > 0
-    assert row_room(("CPU", "CPU:1")) == row_room("CPU")
+    room = machine_of("CPU").row_room
+    assert room > 0 and machine_of(("CPU", "CPU:1")).row_room == room
 
 
 def test_gradients_of_attention_are_those_of_the_formula() -> None:

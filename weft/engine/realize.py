@@ -39,10 +39,9 @@ from weft.engine.schedule import (
     Request,
     Step,
     assuming_conditions,
-    buffer_limit,
     default_device,
+    machine_of,
     prepare_schedule,
-    row_room,
 )
 from weft.engine.storage import buffer_of, shaped
 from weft.errors import ArgumentError, OutOfMemory, SpecError
@@ -138,7 +137,7 @@ def schedule_cells(cells: Iterable[Cell]) -> list[Item]:
         values = [cell.value for cell in wanted]
         sink, _ = with_kernels(with_known(wanted), CallTable())
         free, _ = sink.unbind_all()
-        return make_schedule(free, -1 << 40, _working_device(values), buffer_limit, row_room).items
+        return make_schedule(free, -1 << 40, _working_device(values), machine_of).items
 
 
 def _working_device(values: list[UOp]) -> str:

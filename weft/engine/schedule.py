@@ -34,6 +34,7 @@ from weft.knobs import (
     SPLIT_REDUCEOP,
     VALIDATE,
 )
+from weft.machine import Target, weakest
 from weft.schedule.pipeline import Schedule, make_schedule
 from weft.uop.args import BufferArg, VariableArg
 from weft.uop.node import UOp
@@ -156,7 +157,7 @@ def _schedule(sink: UOp, request: Request, device: str) -> Prepared:
     canonical = narrow(canonical, conditions, request.values)
     first = -len(request.inputs) - 1
     with assuming_conditions(conditions):
-        schedule = make_schedule(canonical, first, device, buffer_limit, row_room)
+        schedule = make_schedule(canonical, first, device, machine_of)
     prepared = _prepare(schedule, len(request.inputs))
     prepared.conditions = conditions
     return prepared
@@ -169,20 +170,15 @@ def assuming_conditions(conditions: tuple[Condition, ...]) -> AbstractContextMan
     return assuming(tuple([claim for condition in conditions for claim in condition.claims]))
 
 
-def buffer_limit(device: Any) -> int:
-    """How many buffers a kernel may have on a device, or on each of several."""
-    names = (device,) if isinstance(device, str) else device
-    return min(Device[name].renderer.target.max_buffers for name in names)
+def machine_of(device: Any) -> Target:
+    """What the schedule may know of a device; of several, what holds for each of them.
 
-
-def row_room(device: Any) -> int:
-    """How much fast memory rows may take on a device: what a core keeps near, and what it shares.
-
-    Memory of a group of threads is too small for rows.
+    A device has one machine for as long as the process lives, so its name in a key stands for it.
     """
-    names = (device,) if isinstance(device, str) else device
-    targets = [Device[name].renderer.target for name in names]
-    return min(0 if t.has_local else min(2 * t.l2, 2 << 20) for t in targets)
+    if isinstance(device, str):
+        found: Target = Device[device].renderer.target
+        return found
+    return weakest([Device[name].renderer.target for name in device])
 
 
 def _canonical(sink: UOp, request: Request) -> UOp:

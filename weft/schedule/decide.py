@@ -29,9 +29,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from weft.budgets import KERNEL_BUFFERS, KERNEL_OPS
 from weft.dtype import dtypes
 from weft.helpers import prod
-from weft.schedule.draft import Demand, Draft, Room, volume
+from weft.machine import Machines, Target
+from weft.schedule.draft import Demand, Draft, volume
 from weft.schedule.index import ZERO, Index, Views, as_index, both
 from weft.schedule.place import storage_of
 from weft.schedule.survey import Survey
@@ -40,20 +42,6 @@ from weft.uop.args import AxisType
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
 
-# LLVM's time grows with the square of a block's size
-OP_BUDGET = 1000
-BUFFER_BUDGET = 64
-# below this many elements a launch costs more than the lost parallelism
-SMALL_REDUCTION = 1 << 15
-# elements that are written in a row, at least: the lanes of a vector
-LEAST_ROW = 8
-# rows that must remain for a row-wise reduction to be fused
-PARALLEL_ROWS = 16
-# elementwise work (in units of one addition) that may be repeated for a second use in the same
-# kernel ...
-REPEAT_SAME_KERNEL = 64
-# ... or in another kernel
-REPEAT_OTHER_KERNEL = 12
 # uses in one kernel, each written down: of all of a value, and of a part of it each
 MOST_USES, MOST_PARTS = 4, 16
 # reads of an element by a reduction with reuse from which on it is padded in memory
@@ -102,13 +90,18 @@ class Decider:
     """One walk over a graph; the state of the decisions."""
 
     def __init__(
-        self, survey: Survey, must_store: set[UOp], separate: set[UOp], device: Any, room: Room
+        self,
+        survey: Survey,
+        must_store: set[UOp],
+        separate: set[UOp],
+        device: Any,
+        machines: Machines,
     ) -> None:
         self.survey = survey
         self.must_store = must_store
         self.separate = separate  # values that must not ride along in a consumer's kernel
         self.device = device
-        self.room = room
+        self.machines = machines
         self.plan = Plan(choices=survey.choices)
         self.demands: dict[UOp, list[Demand]] = {}
 
@@ -128,6 +121,9 @@ class Decider:
         draft = Draft(root, self.survey.position[root], self._device_of(root))
         self.plan.drafts.append(draft)
         return draft
+
+    def _target(self, draft: Draft) -> Target:
+        return self.machines(draft.device)
 
     def _device_of(self, root: UOp) -> Any:
         return root.device if root.device is not None else self.device
@@ -190,7 +186,9 @@ class Decider:
         draft = first.draft
         if draft.root.op in (Ops.STORE, Ops.COPY) or draft.device != self._device_of(node):
             return None
-        if draft.count >= OP_BUDGET or any(d.key != first.key for d in demands if d.draft is draft):
+        if draft.count >= KERNEL_OPS or any(
+            d.key != first.key for d in demands if d.draft is draft
+        ):
             return None
         axes = [axis for axis in first.index if axis is not ZERO]
         covers = (
@@ -320,7 +318,7 @@ class Decider:
             return True
         for demand in demands:
             draft = demand.draft
-            if draft.count >= OP_BUDGET or len(draft.buffers) >= BUFFER_BUDGET:
+            if draft.count >= KERNEL_OPS or len(draft.buffers) >= KERNEL_BUFFERS:
                 return False
         if node.op is Ops.REDUCE_AXIS:
             return self._may_inline_reduction(node, demands)
@@ -347,7 +345,7 @@ class Decider:
             # the terms themselves are no operand
             return None
         uses = self._evaluations(node, demand) // max(1, self.survey.elements[node])
-        return unpacking(self.survey, node, demand, uses, self.room)
+        return unpacking(self.survey, node, demand, uses, self._target(demand.draft))
 
     def _is_worth_padding(self, node: UOp, demands: list[Demand]) -> bool:
         """Whether reductions with reuse read every element so often that zeros in memory cost less
@@ -394,11 +392,13 @@ class Decider:
         if draft.heavy:
             return False
         points = self.survey.elements[node.src[0]]
-        if points <= SMALL_REDUCTION or depends == outer:
+        target = self._target(draft)
+        if points <= 2 * target.launch_elements or depends == outer:
             return True
-        if _tears_rows(draft.ranges, depends):
+        if _tears_rows(draft.ranges, depends, target.half_line):
             return False
-        return volume(depends & outer) >= PARALLEL_ROWS
+        # so many rows must remain that no core is idle
+        return volume(depends & outer) >= target.parallel_parts // 4
 
     def _evaluations(self, node: UOp, demand: Demand) -> int:
         """How often one use computes the value: hoisting takes it out of loops it does not depend
@@ -429,29 +429,30 @@ class Decider:
             # traffic pays for
             if survey.read_bytes[node] * 2 > elements * node.dtype.itemsize:
                 return False
-        drafts = {id(d.draft) for d in demands}
-        if len(drafts) == 1:
+        kernels = len({id(d.draft) for d in demands})
+        own, reads = elements * node.dtype.itemsize, survey.read_bytes[node]
+        # its line is fetched, written, and read again
+        stored = 3 * own * self._target(demands[0].draft).balance
+        if kernels == 1:
             # several uses may each be of a part of it
             repeats = max(1, work // max(1, elements))
             if len(demands) == 1 and repeats <= 2:
                 return True
             most = MOST_USES if repeats > 1 else MOST_PARTS
-            return cost * (repeats - 1) <= REPEAT_SAME_KERNEL and len(demands) <= most
+            return cost * (repeats - 1) * elements <= stored and len(demands) <= most
         # a reduction below is then stored for all of them
-        reads = survey.read_bytes[node]
-        own = elements * node.dtype.itemsize
-        stored_traffic = reads + own + own * len(drafts)
-        return cost <= REPEAT_OTHER_KERNEL and reads * len(drafts) <= stored_traffic
+        is_less = reads * kernels <= reads + own + own * kernels
+        return is_less and cost * work / kernels <= stored / 4
 
 
-def _tears_rows(ranges: tuple[UOp, ...], first: frozenset[UOp]) -> bool:
+def _tears_rows(ranges: tuple[UOp, ...], first: frozenset[UOp], least: int) -> bool:
     """Whether loops with these axes outermost would leave no row to be written in one go.
 
     y[i, r, j, s] with sums of (i, j): what is left inside are r and s, of which s is short.
     """
     last = max((place for place, axis in enumerate(ranges) if axis in first), default=-1)
     is_in_order = all([axis in first for axis in ranges[: last + 1]])
-    return not is_in_order and volume(ranges[last + 1 :]) < LEAST_ROW
+    return not is_in_order and volume(ranges[last + 1 :]) < least
 
 
 def _has_steps(position: UOp) -> bool:

@@ -9,23 +9,14 @@ ranges.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 from weft.helpers import prod
 from weft.schedule.index import ZERO, Index
 from weft.uop.args import AxisType
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
-
-# bytes of fast memory that a kernel on a device has for rows and panels
-Room: TypeAlias = Callable[[Any], int]
-
-
-def no_room(device: Any) -> int:
-    """Nothing is staged."""
-    return 0
 
 
 def size_of(axis: UOp) -> int:

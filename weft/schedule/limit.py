@@ -9,10 +9,10 @@ what cannot be cut is left as it is, and the renderer refuses it by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 
+from weft.machine import Machines
 from weft.schedule.build import Built
 from weft.schedule.decide import Plan
 from weft.schedule.draft import Draft
@@ -20,18 +20,10 @@ from weft.schedule.place import storage_of
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
 
-# how many buffers a kernel on a device may have
-Limit: TypeAlias = Callable[[Any], int]
 
-
-def no_limit(device: Any) -> int:
-    """More than any kernel has."""
-    return 1 << 30
-
-
-def is_wide(limit: Limit, *kernels: Built) -> bool:
+def is_wide(machines: Machines, *kernels: Built) -> bool:
     """Whether the kernels, as one, would have more buffers than their device takes."""
-    most = limit(kernels[0].draft.device)
+    most = machines(kernels[0].draft.device).max_buffers
     read = {storage_of(s) for kernel in kernels for s in (*kernel.reads, *kernel.overwrites)}
     others = {node for kernel in kernels for node in (*kernel.waits, *kernel.writes)}
     count = len(read) + sum(node.op is not Ops.STORE for node in others)
@@ -51,15 +43,16 @@ class Wide:
     most: int
 
 
-def cut_wide_kernels(kernels: list[Built], plan: Plan, limit: Limit) -> Wide | None:
+def cut_wide_kernels(kernels: list[Built], plan: Plan, machines: Machines) -> Wide | None:
     """Values to store apart, so that no kernel is too wide; None if there is no such kernel."""
-    wide = [kernel for kernel in kernels if kernel.stores and is_wide(limit, kernel)]
+    wide = [kernel for kernel in kernels if kernel.stores and is_wide(machines, kernel)]
     if not wide:
         return None
     values: set[UOp] = set()
     for kernel in wide:
-        values.update(_cut(kernel.draft, plan, limit(kernel.draft.device) - _variables(kernel)))
-    return Wide(values, min(limit(kernel.draft.device) for kernel in wide))
+        most = machines(kernel.draft.device).max_buffers
+        values.update(_cut(kernel.draft, plan, most - _variables(kernel)))
+    return Wide(values, min(machines(kernel.draft.device).max_buffers for kernel in wide))
 
 
 def _cut(draft: Draft, plan: Plan, most: int) -> Iterable[UOp]:

@@ -12,10 +12,11 @@ touch the very same element at the same time.
 
 from __future__ import annotations
 
+from weft.budgets import KERNEL_BUFFERS, KERNEL_OPS, NESTS
+from weft.machine import Machines, generic
 from weft.schedule.build import Built
-from weft.schedule.decide import BUFFER_BUDGET, OP_BUDGET
 from weft.schedule.draft import volume
-from weft.schedule.limit import Limit, is_wide, no_limit
+from weft.schedule.limit import is_wide
 from weft.schedule.order import CycleError, all_dependencies, data_levels, order_kernels
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
@@ -23,7 +24,7 @@ from weft.uop.opset import Ops
 HOSTS_TRIED = 8
 
 
-def merge_kernels(kernels: list[Built], limit: Limit = no_limit) -> list[Built]:
+def merge_kernels(kernels: list[Built], machines: Machines = generic) -> list[Built]:
     """Greedy, first fit, level by level; undone as a whole if it would make kernels wait for each
     other."""
     levels = data_levels(kernels)
@@ -38,7 +39,7 @@ def merge_kernels(kernels: list[Built], limit: Limit = no_limit) -> list[Built]:
         hosts = groups.setdefault((levels[kernel], draft.device, sizes), [])
         # only the latest few are tried, so that thousands of equal kernels cost linear time
         for place in hosts[-HOSTS_TRIED:]:
-            merged = _try_merge(result[place], kernel, limit)
+            merged = _try_merge(result[place], kernel, machines)
             if merged is not None:
                 result[place] = merged
                 break
@@ -54,15 +55,15 @@ def merge_kernels(kernels: list[Built], limit: Limit = no_limit) -> list[Built]:
     return result
 
 
-def _try_merge(host: Built, guest: Built, limit: Limit) -> Built | None:
+def _try_merge(host: Built, guest: Built, machines: Machines) -> Built | None:
     shared = host.draft.buffers & guest.draft.buffers
     if not shared and not (host.waits.keys() & guest.waits.keys()):
         return None
-    if host.draft.count + guest.draft.count > OP_BUDGET // 2:
+    if host.draft.count + guest.draft.count > KERNEL_OPS // 2:
         return None
-    if len(host.draft.buffers | guest.draft.buffers) > BUFFER_BUDGET // 2:
+    if len(host.draft.buffers | guest.draft.buffers) > KERNEL_BUFFERS // 2:
         return None
-    if is_wide(limit, host, guest):
+    if is_wide(machines, host, guest):
         return None
     if any(not (a <= b or b <= a) for a in _positions(host) for b in _positions(guest)):
         return None
@@ -126,12 +127,7 @@ def in_place_conflict(stores: list[UOp]) -> bool:
     return False
 
 
-# elements up to which a kernel is a launch more than it is work
-SMALL_NEST = 1 << 14
-MOST_NESTS = 48
-
-
-def join_nests(kernels: list[Built], limit: Limit = no_limit) -> list[Built]:
+def join_nests(kernels: list[Built], machines: Machines = generic) -> list[Built]:
     """Small kernels of one level become loop nests of one program: one launch instead of many.
 
     Fifty small parameters of an optimiser step are then a few launches.
@@ -141,12 +137,12 @@ def join_nests(kernels: list[Built], limit: Limit = no_limit) -> list[Built]:
     result: list[Built] = []
     for kernel in kernels:
         draft = kernel.draft
-        if not kernel.stores or draft.heavy or volume(draft.ranges) > SMALL_NEST:
+        if not kernel.stores or draft.heavy or not _is_small(kernel, machines):
             result.append(kernel)
             continue
         group = (levels[kernel], draft.device)
         place = latest.get(group)
-        if place is not None and _may_join(result[place], kernel, limit):
+        if place is not None and _may_join(result[place], kernel, machines):
             host = result[place]
             result[place] = _combine(host, kernel, _renumber(kernel, host.draft.next_number))
         else:
@@ -161,15 +157,23 @@ def join_nests(kernels: list[Built], limit: Limit = no_limit) -> list[Built]:
     return result
 
 
-def _may_join(host: Built, guest: Built, limit: Limit) -> bool:
-    if len(host.stores) + len(guest.stores) > MOST_NESTS:
+def _is_small(kernel: Built, machines: Machines) -> bool:
+    """Whether it is a launch more than it is work."""
+    draft = kernel.draft
+    return volume(draft.ranges) <= machines(draft.device).launch_elements
+
+
+def _may_join(host: Built, guest: Built, machines: Machines) -> bool:
+    if len(host.stores) + len(guest.stores) > NESTS:
         return False
-    if host.draft.count + guest.draft.count > OP_BUDGET // 2:
+    if host.draft.count + guest.draft.count > KERNEL_OPS // 2:
         return False
-    if len(host.draft.buffers | guest.draft.buffers) > BUFFER_BUDGET or is_wide(limit, host, guest):
+    if len(host.draft.buffers | guest.draft.buffers) > KERNEL_BUFFERS:
+        return False
+    if is_wide(machines, host, guest):
         return False
     work = _reduced_points(host) + _reduced_points(guest)
-    if work > SMALL_NEST * MOST_NESTS:
+    if work > machines(host.draft.device).launch_elements * NESTS:
         return False
     # nests run one after another: neither may write what the other touches
     ours, theirs = _touched(host), _touched(guest)

@@ -18,11 +18,11 @@ from functools import partial
 from typing import Any
 
 from weft.knobs import SPEC
+from weft.machine import Machines, generic
 from weft.schedule.build import Builder, Built
 from weft.schedule.decide import Decider, Plan
-from weft.schedule.draft import Room, no_room
 from weft.schedule.hazards import keep_apart, keep_state, separate_states
-from weft.schedule.limit import Limit, Wide, cut_wide_kernels, no_limit, split_wide_joins
+from weft.schedule.limit import Wide, cut_wide_kernels, split_wide_joins
 from weft.schedule.merge import in_place_conflict, join_nests, merge_kernels
 from weft.schedule.order import CycleError, all_dependencies, order_kernels, torn_state
 from weft.schedule.parameters import Argument, number_parameters
@@ -88,14 +88,14 @@ class Crowded:
 
 
 def make_schedule(
-    sink: UOp, next_number: int, device: Any, limit: Limit = no_limit, room: Room = no_room
+    sink: UOp, next_number: int, device: Any, machines: Machines = generic
 ) -> Schedule:
     """All passes. Repeated only when an in-place write turns out to need a value kept apart, or a
     kernel to have more buffers than its device takes."""
-    context = PrepareContext(next_number, device)
+    context = PrepareContext(next_number, device, machines)
     plain = graph_rewrite(sink, prepare, ctx=context, name="prepare")
     if SPEC >= 2:
-        fresh = PrepareContext(next_number, device)
+        fresh = PrepareContext(next_number, device, machines)
         again = partial(graph_rewrite, sink, prepare, ctx=fresh, name="prepare")
         verify_pass(plain, tensor_spec, "prepare", again, prove=False)
     values = zip(sink.src, plain.src, strict=True)
@@ -105,8 +105,9 @@ def make_schedule(
         type_verify(sink, tensor_spec, "separate_states")
     alone: set[UOp] = set()
     kept: set[UOp] = set()
+    is_cut = True
     for _ in range(1000):
-        attempt = _attempt(sink, context, alone, kept, limit, room)
+        attempt = _attempt(sink, context, alone, kept, is_cut)
         if isinstance(attempt, Schedule):
             attempt.tables = context.tables
             return attempt
@@ -114,7 +115,7 @@ def make_schedule(
             narrow = split_wide_joins(sink, attempt.most)
             if narrow is sink and attempt.values <= kept:
                 # nothing is left to cut: its renderer will refuse it
-                limit = no_limit
+                is_cut = False
             elif narrow is sink:
                 kept.update(attempt.values)
                 alone.update(attempt.values)
@@ -134,7 +135,7 @@ def make_schedule(
 
 
 def _attempt(
-    sink: UOp, context: PrepareContext, alone: set[UOp], kept: set[UOp], limit: Limit, room: Room
+    sink: UOp, context: PrepareContext, alone: set[UOp], kept: set[UOp], is_cut: bool
 ) -> Schedule | Wide | Torn | Crowded | list[UOp]:
     """A schedule, or the STOREs whose values have to be stored apart first, or values that have to
     be stored by kernels of their own, or a state of which a copy has to be read."""
@@ -143,9 +144,10 @@ def _attempt(
     separate = {node for node in order if node.op in (Ops.CONTIGUOUS, Ops.COPY)}
     must_store = separate | kept | {v for v in wanted if not _is_state(v)}
     must_store = {v for v in must_store if 0 not in v.shape}
-    survey = Survey(sink, must_store)
+    machines = context.machines
+    survey = Survey(sink, must_store, machines(context.device))
     survey.order = [n for n in survey.order if not _writes_nothing(n)]
-    plan = Decider(survey, must_store, separate | alone, context.device, room).run()
+    plan = Decider(survey, must_store, separate | alone, context.device, machines).run()
     number = context.next_number
     homes: dict[UOp, UOp] = {}
     for node, draft in plan.stored.items():
@@ -153,10 +155,11 @@ def _attempt(
         arg = BufferArg(number, max_elements(node.shape), draft.device)
         homes[node] = UOp(Ops.BUFFER, node.dtype, (), arg)
     built = _build_all(plan, homes)
-    kernels = stage_panels(stage_rows(built, homes, must_store, room), homes, must_store, room)
+    kernels = stage_rows(built, homes, must_store, machines)
+    kernels = stage_panels(kernels, homes, must_store, machines)
     if crowded := _crowded_panels(built, kernels):
         return crowded
-    wide = cut_wide_kernels(kernels, plan, limit)
+    wide = cut_wide_kernels(kernels, plan, machines) if is_cut else None
     if wide is not None:
         return wide
     conflicts = [
@@ -167,7 +170,7 @@ def _attempt(
     if conflicts:
         return conflicts
     try:
-        merged = join_nests(merge_kernels(kernels, limit), limit)
+        merged = join_nests(merge_kernels(kernels, machines), machines)
         ordered = order_kernels(merged, all_dependencies(merged))
     except CycleError as cycle:
         riders = [

@@ -12,9 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from weft.budgets import CHOICES
 from weft.dtype import DType, bits_of, dtypes
 from weft.helpers import ceildiv, prod
 from weft.knobs import SPLIT_REDUCEOP
+from weft.machine import Machines, generic
 from weft.schedule.place import is_whole_storage
 from weft.schedule.split_axes import split_reduced_axes
 from weft.uop.args import BufferArg, ReduceArg
@@ -25,29 +27,19 @@ from weft.uop.pattern import UPat
 from weft.uop.rules.movement import movement as movement_rules
 from weft.uop.symbolic import symbolic_simple
 
-# sources of a CAT that are chosen between per element; more are written one after another
-INLINE_PIECES = 8
 # numbers that are chosen between per element; more become a table
 INLINE_CONSTANTS = 64
 MOST_TABLE = 1 << 20
-# a reduction longer than this with fewer outputs than PARALLEL is split over the cores
-LONG_REDUCTION = 1 << 16
-PARALLEL_OUTPUTS = 64
-# so is one of at least TALL elements along the rows of a matrix this narrow: a core's part is then
-# one piece of memory, not a short one of every row
-NARROW_OUTPUTS = 1024
+# A matrix so tall is summed along its rows in parts as well, each of them one piece of memory, if
+# it is that narrow.
 TALL = 1 << 22
-# parts that its first axes are: too few, enough, more than a second step should add up
-LEAST_PARTS, ENOUGH_PARTS, MOST_LEADING = 8, 32, 4096
-# elements of a part beside which it costs nothing to add up its lanes
+# parts of a sum that a second step should add up, at most
+MOST_LEADING = 4096
+# elements of a part beside which it costs nothing to add up its lanes, or a partial product
 LONG_PART = 1 << 12
 # of an expression that is looked at as a whole
 FEW_NODES = 32
-# a sum of products this long is cut into parts of at most PRODUCT_PART terms, if that does not
-# make more than MOST_PARTS parts or MOST_PARTIAL partial results
-LONG_PRODUCT = 1 << 13
-PRODUCT_PART = 1 << 12
-MOST_PARTS = 64
+# partial results of a product that are summed up, at most
 MOST_PARTIAL = 1 << 22
 # products per element of an operand from which on they are worth a register tile
 PRODUCT_REUSE = 16
@@ -61,6 +53,7 @@ class PrepareContext:
 
     next_number: int
     device: Any
+    machines: Machines = generic
     tables: dict[UOp, bytes] = field(default_factory=dict)  # storage with contents of its own
 
     def new_buffer(self, device: Any, size: int, dtype: Any) -> UOp:
@@ -155,7 +148,7 @@ def _chain(node: UOp) -> list[UOp]:
 
 def write_long_cat(ctx: PrepareContext, x: UOp) -> UOp | None:
     """CAT of many sources -> each is written into its part of one storage."""
-    if len(x.src) <= INLINE_PIECES or not all(isinstance(s, int) for s in x.shape):
+    if len(x.src) <= CHOICES or not all(isinstance(s, int) for s in x.shape):
         return None
     if all(s.base.op is Ops.CONST for s in x.src):
         return _constant_table(ctx, x)
@@ -197,54 +190,56 @@ def split_long_reduction(ctx: PrepareContext, x: UOp) -> UOp | None:
     if x.src[0].base.op is Ops.CONST or x.src[0].device is None:
         return None
     length, outputs = prod(shape[a] for a in x.arg.axes), prod(x.shape)
+    target = ctx.machines(x.device)
+    wanted = target.parallel_parts
     along_rows = len(shape) - 1 not in x.arg.axes
-    is_tall = along_rows and outputs <= NARROW_OUTPUTS and length * outputs >= TALL
-    if is_tall or (length >= LONG_REDUCTION and outputs < PARALLEL_OUTPUTS):
-        leading = _leading_parts(shape, x.arg.axes)
+    is_narrow = outputs * x.dtype.itemsize <= target.page_bytes
+    is_tall = along_rows and is_narrow and length * outputs >= TALL
+    if is_tall or (length >= 4 * target.launch_elements and outputs < wanted):
+        leading = _leading_parts(shape, x.arg.axes, wanted)
         if leading:
-            few = _few_parts(shape[leading[0]], length) if len(leading) == 1 else None
+            few = _few_parts(shape[leading[0]], length, wanted) if len(leading) == 1 else None
             if few is not None:
                 return _in_two_steps(x, leading[0], few)
             is_short = length < LONG_PART * prod(shape[a] for a in leading)
-            if is_short and (flat := _in_flat_parts(x, length)) is not None:
+            if is_short and (flat := _in_flat_parts(x, length, wanted)) is not None:
                 return flat
             return _outer_axes_last(x, leading)
         axis = max(x.arg.axes, key=lambda a: shape[a])
-        parts = _parts(shape[axis])
-    elif length >= LONG_PRODUCT and _multiplies_with_reuse(x):
-        axis, parts = _product_parts(shape, x.arg.axes, outputs)
+        parts = _parts(shape[axis], wanted)
+    elif length >= 2 * LONG_PART and _multiplies_with_reuse(x):
+        axis, parts = _product_parts(shape, x.arg.axes, outputs, wanted)
     else:
         return None
     return None if parts is None else _in_two_steps(x, axis, parts)
 
 
-def _leading_parts(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+def _leading_parts(shape: tuple[int, ...], axes: tuple[int, ...], wanted: int) -> tuple[int, ...]:
     """The first axes of a sum, if they are enough parts for all cores: each part is then one
     piece of memory."""
     chosen: list[int] = []
     parts = 1
     for axis in axes[:-1]:
-        if parts >= ENOUGH_PARTS or parts * shape[axis] > MOST_LEADING:
+        if parts >= wanted // 2 or parts * shape[axis] > MOST_LEADING:
             break
         chosen.append(axis)
         parts *= shape[axis]
-    return tuple(chosen) if parts >= LEAST_PARTS else ()
+    return tuple(chosen) if parts >= wanted // 8 else ()
 
 
-def _few_parts(size: int, length: int) -> int | None:
+def _few_parts(size: int, length: int, wanted: int) -> int | None:
     """Rather than one part for each step of an axis, so that all are short: how many larger ones,
     of several steps each."""
     if length // size >= LONG_PART:
         return None
-    least, most = LEAST_PARTS, min(4 * ENOUGH_PARTS, size - 1)
-    found = [parts for parts in range(least, most + 1) if size % parts == 0]
-    return max(found, key=lambda parts: -abs(parts - ENOUGH_PARTS), default=None)
+    found = _divisors(size, wanted // 8, min(2 * wanted, size - 1))
+    return min(found, key=lambda parts: abs(parts - wanted // 2), default=None)
 
 
-def _in_flat_parts(x: UOp, length: int) -> UOp | None:
+def _in_flat_parts(x: UOp, length: int, wanted: int) -> UOp | None:
     """sum(x, (0, 1)) -> sum(store(sum(x as rows of any length, 1)), 0), if x is one piece of memory
     whose own rows are short and many."""
-    parts = _few_parts(length, length)
+    parts = _few_parts(length, length, wanted)
     if parts is None or len(x.arg.axes) < len(x.src[0].shape) or not _is_in_order(x.src[0]):
         return None
     view = x.src[0]._mop(Ops.RESHAPE, (parts, length // parts))
@@ -292,12 +287,14 @@ def _in_two_steps(x: UOp, axis: int, parts: int) -> UOp:
     return whole._mop(Ops.RESHAPE, x.shape)
 
 
-def _parts(size: int) -> int | None:
-    """A divisor of the axis that gives each core several parts, preferring longer parts."""
-    for parts in (64, 32, 128, 16, 256, 48, 96, 60, 50, 40, 20, 100, 8):
-        if size % parts == 0 and size // parts >= 256:
-            return parts
-    return next((p for p in range(256, 7, -1) if size % p == 0 and size // p >= 64), None)
+def _parts(size: int, wanted: int) -> int | None:
+    """The number of parts of an axis, none of them short: as near as can be to what is wanted."""
+    found = _divisors(size, wanted // 8, min(4 * wanted, size // (4 * wanted)))
+    return min(found, key=lambda parts: max(parts / wanted, wanted / parts), default=None)
+
+
+def _divisors(size: int, least: int, most: int) -> list[int]:
+    return [parts for parts in range(least, most + 1) if size % parts == 0]
 
 
 def _multiplies_with_reuse(x: UOp) -> bool:
@@ -312,12 +309,12 @@ def _multiplies_with_reuse(x: UOp) -> bool:
 
 
 def _product_parts(
-    shape: tuple[int, ...], axes: tuple[int, ...], outputs: int
+    shape: tuple[int, ...], axes: tuple[int, ...], outputs: int, wanted: int
 ) -> tuple[int, int | None]:
     """The first summed axis that can be cut into parts whose operands stay in a cache."""
     length = prod(shape[a] for a in axes)
     for axis in axes:
-        for parts in range(ceildiv(length, PRODUCT_PART), MOST_PARTS + 1):
+        for parts in range(ceildiv(length, LONG_PART), wanted + 1):
             if shape[axis] % parts == 0 and outputs * parts <= MOST_PARTIAL:
                 return axis, parts
     return axes[0], None

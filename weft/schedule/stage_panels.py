@@ -18,22 +18,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from weft.budgets import PANEL
+from weft.machine import Machines, Target
 from weft.schedule.build import Built
 from weft.schedule.chains import Steps, linear_index, loads_of, replace_chains, sole_sources
-from weft.schedule.draft import Room
 from weft.schedule.index import as_index
 from weft.uop.args import OVERLAPPING, AxisType, StageArg
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
 # columns of a panel, the most first: vectors of whole lanes
-WIDTHS = (16, 8)
-# bytes of the other operand that every panel reads again; more does not stay near a core
-MOST_AGAIN = 4 << 20
+WIDTHS = (PANEL, PANEL // 2)
 
 
 def stage_panels(
-    kernels: list[Built], homes: dict[UOp, UOp], kept: set[UOp], room: Room
+    kernels: list[Built], homes: dict[UOp, UOp], kept: set[UOp], machines: Machines
 ) -> list[Built]:
     """The kernels with chains made one; as they were if they would wait for each other then.
 
@@ -55,7 +54,7 @@ def stage_panels(
                 if first.draft.reductions or len(first.stores) != 1 or first.overwrites:
                     continue
                 chain = _Chain(first, homes[windows], middle, homes[products], last)
-                kernel = _Fusion(chain, room(last.draft.device)).run()
+                kernel = _Fusion(chain, machines(last.draft.device)).run()
                 if kernel is not None and last not in fused and not gone & {first, middle}:
                     kernel.waits = {v: None for v in kernel.waits if v not in (windows, products)}
                     fused[last] = kernel
@@ -105,9 +104,9 @@ def _columns_of(steps: Steps, count: int) -> dict[tuple[int, int], UOp] | None:
 class _Fusion:
     """Makes one kernel of a chain; gives up with None where something is not as it should be."""
 
-    def __init__(self, chain: _Chain, room: int) -> None:
+    def __init__(self, chain: _Chain, target: Target) -> None:
         self.chain = chain
-        self.room = room
+        self.target = target
         self.first = chain.first.stores[0]
         self.middle = chain.middle.stores[0]
         self.last = chain.last.stores[0]
@@ -203,7 +202,7 @@ class _Fusion:
         if self.chain.products.arg.size <= outputs:
             return False
         panels = sum(m.arg.size // self.count * width * m.dtype.itemsize for m in rows)
-        if panels > self.room:
+        if panels > self.target.row_room:
             return False
         for load in self.middle.src[1].toposort():
             if load.op is not Ops.LOAD or load is self.load:
@@ -215,7 +214,7 @@ class _Fusion:
             again = load.dtype.itemsize
             for axis in load.ranges:
                 again *= _size(axis)
-            if again > MOST_AGAIN:
+            if again > self.target.again_bytes:
                 return False
         return True
 

@@ -22,25 +22,22 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from weft.budgets import PANEL
 from weft.dtype import dtypes
+from weft.machine import Machines, Target
 from weft.schedule.build import Built
 from weft.schedule.chains import Steps, linear_index, loads_of, replace_chains, sole_sources
-from weft.schedule.draft import Room
 from weft.schedule.index import as_index
 from weft.uop.args import OVERLAPPING, AxisType, StageArg
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
 
-# rows of a tile: a vector of the widest machine, several of others
-ROWS = 16
-# elements of a row that are filled together: registers of one tile of the product
-WIDTH = 16
-# bytes of one matrix that every tile reads again; more than that does not stay near a core
-MOST_AGAIN = 4 << 20
+# rows of a tile, and elements of a row that are filled together
+ROWS = WIDTH = PANEL
 
 
 def stage_rows(
-    kernels: list[Built], homes: dict[UOp, UOp], kept: set[UOp], room: Room
+    kernels: list[Built], homes: dict[UOp, UOp], kept: set[UOp], machines: Machines
 ) -> list[Built]:
     """The kernels with chains made one; as they were if they would wait for each other then.
 
@@ -49,7 +46,7 @@ def stage_rows(
     fused: dict[Built, Built] = {}
     gone: set[Built] = set()
     for chain in _find_chains(kernels, kept):
-        kernel = _Fusion(chain, homes, room(chain.last.draft.device)).run()
+        kernel = _Fusion(chain, homes, machines(chain.last.draft.device)).run()
         if kernel is not None:
             fused[chain.last] = kernel
             gone |= {chain.first, chain.middle}
@@ -109,9 +106,9 @@ def _reduces(value: UOp) -> list[UOp]:
 class _Fusion:
     """Makes one kernel of a chain; gives up with None where something is not as it should be."""
 
-    def __init__(self, chain: _Chain, homes: dict[UOp, UOp], room: int) -> None:
+    def __init__(self, chain: _Chain, homes: dict[UOp, UOp], target: Target) -> None:
         self.chain = chain
-        self.room = room
+        self.target = target
         self.store = chain.last.stores[0]
         self.middle = chain.middle.stores[0]
         self.first = chain.first.stores[0]
@@ -217,7 +214,7 @@ class _Fusion:
 
     def _is_worth_it(self) -> bool:
         size = int(self.element.src[0].arg)
-        if size < WIDTH or 2 * size * ROWS * self.scores.dtype.itemsize > self.room:
+        if size < WIDTH or 2 * size * ROWS * self.scores.dtype.itemsize > self.target.row_room:
             return False
         batch = set(self.outer.values()) - {self.row}
         again = 0
@@ -226,7 +223,7 @@ class _Fusion:
             if any(axis.src[0].op is not Ops.CONST for axis in per_batch):
                 return False
             again = max(again, math.prod(a.src[0].arg for a in per_batch) * value.dtype.itemsize)
-        return again <= MOST_AGAIN
+        return again <= self.target.again_bytes
 
     def _in_first(self, axes: set[UOp]) -> set[UOp]:
         return {mine for mine, theirs in self.first_outer.items() if theirs in axes}

@@ -10,21 +10,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from weft.budgets import CHOICES
+from weft.machine import GENERIC, Target
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
 from weft.uop.unpacked import is_unpacked
 
 _CAP = 1 << 40
-# in units of one addition, per element
-_COST = {Ops.EXP2: 10, Ops.LOG2: 12, Ops.SIN: 16, Ops.POW: 40, Ops.SQRT: 4, Ops.FDIV: 3}
-_COST |= {Ops.THREEFRY: 120, Ops.IDIV: 8, Ops.MOD: 8}
 _FREE = frozenset({Ops.CAST, Ops.BITCAST, Ops.CONTIGUOUS, Ops.DETACH, Ops.CAT, Ops.GATHER})
 # points per element read from which on a reduction is worth a register tile
 _REUSE = 4
 # storages that are told apart below one value
 _MOST_LEAVES = 16
-# computed pieces of a CAT that are written out side by side
-MOST_CHOICES = 8
 
 Reads = dict[UOp, int]
 
@@ -33,8 +30,9 @@ class Survey:
     """Facts by node: order, position, elements, cost, read_bytes, reduces, constant, leaf,
     heavy, choices, tiles."""
 
-    def __init__(self, sink: UOp, must_store: set[UOp]) -> None:
+    def __init__(self, sink: UOp, must_store: set[UOp], target: Target = GENERIC) -> None:
         self.must_store = must_store
+        self.target = target
         depth: dict[UOp, int] = {}
         for node in sink.toposort():
             depth[node] = 1 + max((depth[s] for s in node.src), default=0)
@@ -43,7 +41,7 @@ class Survey:
         self.order: list[UOp] = sorted(depth, key=lambda node: depth[node])
         self.position = {node: i for i, node in enumerate(self.order)}
         self.elements: dict[UOp, int] = {}
-        self.cost: dict[UOp, int] = {}
+        self.cost: dict[UOp, float] = {}
         self.read_bytes: dict[UOp, int] = {}
         self._reads: dict[UOp, Reads] = {}  # the same, storage by storage
         self.reduces: dict[UOp, bool] = {}
@@ -57,11 +55,11 @@ class Survey:
         for node in self.order:
             self._visit(node)
 
-    def own_cost(self, node: UOp) -> int:
+    def own_cost(self, node: UOp) -> float:
         """The work of one element, sources excluded."""
         if node.op in GroupOp.Movement or node.op in _FREE:
             return 0
-        return _COST.get(node.op, 1) if node.op in GroupOp.Elementwise else 0
+        return self.target.op_cost(node.op) if node.op in GroupOp.Elementwise else 0
 
     def is_unpacked(self, node: UOp) -> bool:
         """Whether it is computed out of less memory, of narrower elements but for scales."""
@@ -133,7 +131,7 @@ class Survey:
         if op is Ops.CAT:
             tiles.pop(node.arg, None)
             computed = any(self.cost[s] or self.reduces[s] for s in src)
-            if computed and len(src) <= MOST_CHOICES and all(_is_one(s, node.arg) for s in src):
+            if computed and len(src) <= CHOICES and all(_is_one(s, node.arg) for s in src):
                 self.choices.add(node)
                 tiles[node.arg] = len(src)
         elif op is Ops.PERMUTE:

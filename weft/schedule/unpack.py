@@ -17,17 +17,15 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
-from weft.schedule.draft import Demand, Room, size_of, volume
+from weft.budgets import PANEL
+from weft.machine import Target
+from weft.schedule.draft import Demand, size_of, volume
 from weft.schedule.survey import Survey
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
-# rows that a tile of a product has at once
-UNPACKED_USES = 16
 # rows of a product from which on it costs little to store what is unpacked
 MOST_PANEL_USES = 1 << 12
-# columns of a panel: the lanes of the widest vectors there are
-PANEL_WIDTH = 16
 
 
 class Unpacking(Enum):
@@ -37,22 +35,25 @@ class Unpacking(Enum):
     IN_PANELS = auto()
 
 
-def unpacking(survey: Survey, node: UOp, demand: Demand, uses: int, room: Room) -> Unpacking | None:
+def unpacking(
+    survey: Survey, node: UOp, demand: Demand, uses: int, target: Target
+) -> Unpacking | None:
     """How the product makes the value out of less memory, each element for so many uses; None if
-    it should be stored. A panel may take `room` bytes."""
+    it should be stored."""
     if survey.own_cost(node) == 0 or survey.reduces[node]:
         return None
     # numbers that are combined to more of them are another matter
     if not survey.is_unpacked(node):
         return None
-    if uses <= UNPACKED_USES:
+    # as many rows as a tile has at once
+    if uses <= PANEL:
         return Unpacking.IN_TILE
-    if uses <= MOST_PANEL_USES and _fits_panels(node, demand, room):
+    if uses <= MOST_PANEL_USES and _fits_panels(node, demand, target):
         return Unpacking.IN_PANELS
     return None
 
 
-def _fits_panels(node: UOp, demand: Demand, room: Room) -> bool:
+def _fits_panels(node: UOp, demand: Demand, target: Target) -> bool:
     """Whether panels of neighbouring outputs, each over the whole reduction, have all of it."""
     if not demand.is_factor or demand.valid is not None:
         return False
@@ -60,12 +61,12 @@ def _fits_panels(node: UOp, demand: Demand, room: Room) -> bool:
         return False
     outputs, depends = frozenset(demand.draft.ranges), demand.depends
     column = demand.draft.ranges[-1]
-    if column not in depends or size_of(column) < PANEL_WIDTH:
+    if column not in depends or size_of(column) < PANEL:
         return False
     if any(_cuts(position, outputs) for position in demand.index):
         return False
-    panel = volume(depends - outputs) * PANEL_WIDTH * node.dtype.itemsize
-    return panel <= room(demand.draft.device)
+    panel = volume(depends - outputs) * PANEL * node.dtype.itemsize
+    return panel <= target.row_room
 
 
 def _cuts(position: UOp, outputs: frozenset[UOp]) -> bool:
