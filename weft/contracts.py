@@ -132,10 +132,10 @@ class Allocator(ABC):
 
     def _out_of_memory(self, nbytes: int, error: MemoryError) -> OutOfMemory:
         reason = f" ({error})" if str(error) else ""
-        held = "".join([f", {text}" for holders in _holders if (text := holders(self.device))])
+        held = "".join([f" ({text})" for holders in _holders if (text := holders(self.device))])
         return OutOfMemory(
             f"{self.device} cannot give {bytes_text(nbytes)}{reason}: {bytes_text(self.in_use)} "
-            f"are in use{held}, and {bytes_text(self.cached_bytes)} cached; free tensors, use a "
+            f"are in use{held} and {bytes_text(self.cached_bytes)} cached; free tensors, use a "
             "smaller batch or a smaller dtype"
         )
 

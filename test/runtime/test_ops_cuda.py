@@ -205,7 +205,7 @@ def test_no_memory_says_what_holds_it(gpu: CUDADevice, library: FakeLibrary) -> 
         Tensor(np.ones(240 << 20, np.uint8), device=gpu.name).realize()
     text = str(found.value)
     assert "251658240 bytes (240.00 MiB)" in text
-    assert "(128.00 MiB) are in use, held by tensors made at test_ops_cuda.py:" in text
+    assert "(128.00 MiB) are in use (held by tensors made at test_ops_cuda.py:" in text
     assert f"in {len(held)}" in text and "free tensors" in text
     assert f"the GPU has {256 << 20} bytes" in text
     del held

@@ -28,7 +28,7 @@ from weft.runtime.memory import Block, BlockCache, machine_memory
 _SMALL_COPY = 64 << 10
 # The most bytes that go through pinned memory at once, and the least that are worth a call.
 _CHUNK_BYTES = 4 << 20
-_LEAST_PIECE = 256 << 10
+_LEAST_PIECE = 2 << 20
 # Threads that move bytes between ordinary and pinned memory: one moves 10 GB/s, the bus 55.
 _MOVERS = 12
 # Pinned memory that results are read to; beyond it they go to ordinary memory.
@@ -173,9 +173,9 @@ class Staging:
 
         A chunk is ready when it is given to `move`.
         """
-        piece = min(_CHUNK_BYTES, max(_LEAST_PIECE, round_up(nbytes // (2 * _MOVERS), 4096)))
+        piece = min(_CHUNK_BYTES, max(_LEAST_PIECE, round_up(nbytes // _MOVERS, 4096)))
         starts = range(0, nbytes, piece)
-        movers = min(_MOVERS, os.cpu_count() or 1, max(1, len(starts) // 2))
+        movers = min(_MOVERS, os.cpu_count() or 1, len(starts))
 
         def run(mover: int) -> None:
             self._context.use()
