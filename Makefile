@@ -97,7 +97,7 @@ $(VENV)/.installed: pyproject.toml $(VENV)/.created
 $(VENV)/.test-installed: pyproject.toml $(VENV)/.created
 	@extras=test; \
 		if $(HAS_BROWSER); then extras=$$extras,browser; fi; \
-		if [ -n "$$CI" ]; then extras=$$extras,torch,onnx; fi; \
+		if [ -n "$$CI" ]; then extras=$$extras,torch,onnx,llm; fi; \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[$$extras]"
 	@if ! $(BIN)/python -c 'import torch' 2>/dev/null; then \
 		echo "PyTorch is not installed: tests against it will be skipped" \

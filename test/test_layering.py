@@ -128,6 +128,7 @@ engine.jit
 nn.formats.*
 graphs.*
 nn.*
+llm.*
 apps.*
 viz.*
 commands.*
