@@ -1,0 +1,90 @@
+"""The program: answers on standard output, mistakes as one line on standard error."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+
+from test.llm.made import SIZES, make, write_gguf
+from test.llm.vocabularies import byte_pair_values
+from weft.llm import cli
+
+
+@pytest.fixture(scope="module")
+def model_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    values, _ = byte_pair_values("qwen2")
+    path = tmp_path_factory.mktemp("model") / "tiny.gguf"
+    before = SIZES["vocab_size"]
+    SIZES["vocab_size"] = len(values["tokenizer.ggml.tokens"])
+    try:
+        model = make("llama")
+    finally:
+        SIZES["vocab_size"] = before
+    own = {
+        "tokenizer_model": "gpt2",
+        "tokenizer_pre": "qwen2",
+        "token_list": values["tokenizer.ggml.tokens"],
+        "token_types": values["tokenizer.ggml.token_type"],
+        "token_merges": values["tokenizer.ggml.merges"],
+        "eos_token_id": values["tokenizer.ggml.eos_token_id"],
+    }
+    write_gguf(path, model, "Q8_0", own)
+    return path
+
+
+def run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, text: str, *arguments: str
+) -> tuple[int, str, str]:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+    code = cli.main(list(arguments))
+    found = capsys.readouterr()
+    return code, found.out, found.err
+
+
+def test_each_line_is_a_prompt(
+    model_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    common = ("--model", str(model_file), "--max_tokens", "4", "--max_context", "64")
+    code, out, err = run(capsys, monkeypatch, "Hello\n\nHello\n", *common)
+    assert code == 0 and err == ""
+    answers = out.rstrip("\n")
+    half = len(answers) // 2
+    # both prompts are the same, each begins anew
+    assert answers[:half] == answers[half + 1 :] and answers
+
+
+def test_mistakes_are_one_line(
+    model_file: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    missing = str(tmp_path / "missing.gguf")
+    code, out, err = run(capsys, monkeypatch, "", "--model", missing)
+    assert code == 1 and out == "" and err.count("\n") == 1 and "no file or folder here" in err
+    damaged = tmp_path / "damaged.gguf"
+    damaged.write_bytes(model_file.read_bytes()[:1000])
+    code, out, err = run(capsys, monkeypatch, "", "--model", str(damaged))
+    assert code == 1 and out == "" and err.count("\n") == 1 and "damaged" in err
+    code, out, err = run(capsys, monkeypatch, "", "--model", str(model_file), "--temperature", "-1")
+    assert code == 1 and "temperature is -1.0" in err
+
+
+def test_a_benchmark_prints_tokens_a_second(
+    model_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, _ = run(
+        capsys,
+        monkeypatch,
+        "",
+        "--model",
+        str(model_file),
+        "--benchmark",
+        "3",
+        "--max_context",
+        "64",
+    )
+    assert code == 0 and out.startswith("prompt ") and "decode " in out

@@ -1,0 +1,281 @@
+"""The program: `python -m weft.llm`, also `python -m weft.apps.llm`.
+
+In: a model's file and prompts. Out: answers on standard output, all else on standard error. On top
+of the package. Invariant: a mistake of the user is one line on standard error and exit code 1;
+with input from a pipe, standard output holds answers and nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from weft.errors import ArgumentError, DataError, WeftError
+from weft.llm.generate import Generator, Sampling
+from weft.llm.huggingface import read_json
+from weft.llm.load import Loaded, load
+from weft.llm.names import resolve
+from weft.llm.template import ChatTemplate, FallbackTemplate, template_of
+from weft.llm.tokens import SimpleTokenizer, tokenizer_from_folder, tokenizer_from_gguf
+
+__all__ = ["Chat", "FallbackTemplate", "SimpleTokenizer", "main"]
+
+COMMANDS = """/system TEXT   begin anew with this system prompt
+/clear         begin anew
+/set NAME X    temperature, top_k, top_p, min_p, repetition_penalty, seed
+/help          this
+/bye           leave (also Ctrl-D)"""
+
+
+class Chat:
+    """A conversation with a model."""
+
+    def __init__(self, loaded: Loaded, system: str | None = None) -> None:
+        self.loaded = loaded
+        if loaded.values:
+            where = str(loaded.path)
+            self.tokenizer = tokenizer_from_gguf(loaded.values, where)
+            names = loaded.values["tokenizer.ggml.tokens"]
+            self.template: ChatTemplate | FallbackTemplate = template_of(loaded.values, names)
+        else:
+            self.tokenizer = tokenizer_from_folder(loaded.path)
+            self.template = _template_of_folder(loaded.path)
+        self.generator = Generator(loaded.model)
+        self.messages: list[dict[str, str]] = []
+        self.clear(system)
+
+    def clear(self, system: str | None = None) -> None:
+        """Begins anew."""
+        self.messages = [{"role": "system", "content": system}] if system else []
+
+    def answer(self, text: str, sampling: Sampling, longest: int | None = None) -> Iterator[str]:
+        """Pieces of the answer to a message; both are remembered."""
+        self.messages.append({"role": "user", "content": text})
+        prompt = self.tokenizer.prompt(self.template.render(self.messages))
+        said = ""
+        stream = self.tokenizer.stream()
+        try:
+            found = self.generator.generate(prompt, self.tokenizer.eos, sampling)
+            for count, (token, _) in enumerate(found, 1):
+                piece = stream.feed(token)
+                said += piece
+                yield piece
+                if longest is not None and count >= longest:
+                    break
+            last = stream.finish()
+            said += last
+            yield last
+        finally:
+            self.messages.append({"role": "assistant", "content": said})
+
+
+def _template_of_folder(folder: Path) -> ChatTemplate | FallbackTemplate:
+    beside = folder / "chat_template.jinja"
+    settings: dict[str, Any] = {}
+    if (folder / "tokenizer_config.json").exists():
+        settings = read_json(folder / "tokenizer_config.json")
+    source = beside.read_text("utf-8") if beside.exists() else settings.get("chat_template")
+    if not isinstance(source, str):
+        return FallbackTemplate()
+    names = {}
+    for name in ("bos_token", "eos_token"):
+        value = settings.get(name)
+        names[name] = value.get("content", "") if isinstance(value, dict) else value or ""
+    return ChatTemplate(source, names)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="weft.llm",
+        description="Answers prompts: one a line on standard input, or a chat on a terminal.",
+    )
+    parser.add_argument(
+        "--model", required=True, help="a GGUF file, a Hugging Face folder, or a name"
+    )
+    parser.add_argument("--system", help="what the model is told first")
+    parser.add_argument(
+        "--max_context", type=int, help="tokens of the cache (default: 4096 or less)"
+    )
+    parser.add_argument("--max_tokens", type=int, help="tokens of an answer at most")
+    parser.add_argument("--temperature", type=float, default=0.0, help="0 is greedy (default)")
+    parser.add_argument("--top_k", type=int, default=0)
+    parser.add_argument("--top_p", type=float, default=1.0)
+    parser.add_argument("--min_p", type=float, default=0.0)
+    parser.add_argument("--repetition_penalty", type=float, default=1.0)
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--raw", action="store_true", help="continue the text, without a template")
+    parser.add_argument("--warmup", action="store_true", help="compile all steps before the first")
+    parser.add_argument(
+        "--benchmark", type=int, nargs="?", const=64, metavar="N", help="time N tokens and leave"
+    )
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the program; the exit code."""
+    args = build_parser().parse_args(arguments)
+    try:
+        return _run(args)
+    except WeftError as error:
+        print(f"weft.llm: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        return 1
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return 130
+
+
+def _run(args: argparse.Namespace) -> int:
+    sampling = Sampling(
+        args.temperature,
+        args.top_k,
+        args.top_p,
+        args.min_p,
+        args.repetition_penalty,
+        seed=args.seed,
+    )
+    began = time.perf_counter()
+    loaded = load(resolve(args.model), args.max_context or 4096)
+    chat = Chat(loaded, args.system)
+    if args.warmup or args.benchmark:
+        chat.generator.warm_up()
+    if sys.stderr.isatty():
+        config = loaded.config
+        print(
+            f"{loaded.path.name}: {config.architecture}, {config.num_blocks} layers, context "
+            f"{config.max_context}, {time.perf_counter() - began:.1f} s",
+            file=sys.stderr,
+        )
+    if args.benchmark:
+        return _benchmark(chat, args.benchmark)
+    if sys.stdin.isatty():
+        return _converse(chat, sampling, args)
+    for line in sys.stdin:
+        prompt = line.rstrip("\n")
+        if not prompt.strip():
+            continue
+        pieces = (
+            _continued(chat, prompt, sampling)
+            if args.raw
+            else chat.answer(prompt, sampling, args.max_tokens)
+        )
+        _print(pieces)
+        chat.clear(args.system)
+    return 0
+
+
+def _continued(chat: Chat, text: str, sampling: Sampling) -> Iterator[str]:
+    stream = chat.tokenizer.stream()
+    tokens = chat.tokenizer.prompt(text)
+    for token, _ in chat.generator.generate(tokens, chat.tokenizer.eos, sampling):
+        yield stream.feed(token)
+    yield stream.finish()
+
+
+def _print(pieces: Iterator[str]) -> int:
+    """Prints pieces as they come; how many there were."""
+    count = 0
+    for piece in pieces:
+        count += 1
+        sys.stdout.write(piece)
+        sys.stdout.flush()
+    sys.stdout.write("\n")
+    sys.stdout.flush()
+    return count
+
+
+def _converse(chat: Chat, sampling: Sampling, args: argparse.Namespace) -> int:
+    """A chat on a terminal: Ctrl-C ends an answer, Ctrl-D the program."""
+    print("/help lists commands", file=sys.stderr)
+    while True:
+        try:
+            text = input(">>> ").strip()
+        except EOFError:
+            print(file=sys.stderr)
+            return 0
+        except KeyboardInterrupt:
+            print(file=sys.stderr)
+            continue
+        if not text:
+            continue
+        try:
+            if text.startswith("/"):
+                if text == "/bye":
+                    return 0
+                sampling = _command(chat, text, sampling)
+                continue
+            began = time.perf_counter()
+            count = _print(chat.answer(text, sampling, args.max_tokens))
+            seconds = time.perf_counter() - began
+            print(f"[{count} tokens, {count / seconds:.1f} a second]", file=sys.stderr)
+        except KeyboardInterrupt:
+            print(" [stopped]", file=sys.stderr)
+        except WeftError as error:
+            print(error, file=sys.stderr)
+
+
+def _command(chat: Chat, text: str, sampling: Sampling) -> Sampling:
+    name, _, rest = text.partition(" ")
+    if name == "/clear":
+        chat.clear()
+    elif name == "/system":
+        chat.clear(rest)
+    elif name == "/set":
+        return _changed(sampling, rest)
+    elif name == "/help":
+        print(COMMANDS, file=sys.stderr)
+    else:
+        raise ArgumentError(f"{name} is no command; /help lists them")
+    return sampling
+
+
+_SETTINGS: dict[str, Callable[[str], Any]] = {
+    "temperature": float,
+    "top_k": int,
+    "top_p": float,
+    "min_p": float,
+    "repetition_penalty": float,
+    "seed": int,
+}
+
+
+def _changed(sampling: Sampling, text: str) -> Sampling:
+    name, _, value = text.partition(" ")
+    if name not in _SETTINGS:
+        raise ArgumentError(f"{name!r} cannot be set; {', '.join(_SETTINGS)} can")
+    try:
+        return dataclasses.replace(sampling, **{name: _SETTINGS[name](value)})
+    except ValueError:
+        raise DataError(f"{name} takes a number, not {value!r}") from None
+
+
+def _benchmark(chat: Chat, count: int) -> int:
+    """Tokens a second of prompts and answers."""
+    generator = chat.generator
+    prompt = [chat.tokenizer.bos or 0] * min(512, chat.loaded.model.max_context - count - 1)
+    if len(prompt) < 1:
+        raise ArgumentError(
+            f"{count} tokens do not fit a context of {chat.loaded.model.max_context}"
+        )
+    generator.held = []
+    began = time.perf_counter()
+    generator.logits(prompt)
+    read = time.perf_counter()
+    tokens = list(prompt)
+    for _ in range(count):
+        tokens.append(int(generator.logits([*tokens, 1]).argmax()))
+    done = time.perf_counter()
+    print(f"prompt {len(prompt) / (read - began):.1f} tokens/s")
+    print(f"decode {count / (done - read):.1f} tokens/s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
