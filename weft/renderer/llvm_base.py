@@ -142,6 +142,10 @@ class LLVMFunction:
         """Where a loop starts, where it ends, and whether it may be empty."""
         return "0", self.operand(uop.src[0]), bool(uop.src[0].vmin < 1)
 
+    def loop_facts(self, loop: UOp, body: Sequence[str]) -> str:
+        """What LLVM is told of a loop with these lines, at the end of its branch."""
+        return ""
+
     # ------------------------------------------------------------ the frame
     def write(self) -> None:
         """All statements and values of the program."""
@@ -446,7 +450,8 @@ class LLVMFunction:
         after = [self.registers[r] for r in region.registers]
         for number, value in enumerate(after):
             self.lines[region.phi_line + 1 + number] += f", [ {value}, %{self.block} ]"
-        self.lines.append(f"  br i1 {test}, label %{region.head}, label %{region.exit}")
+        facts = self.loop_facts(loop, self.lines[region.phi_line :])
+        self.lines.append(f"  br i1 {test}, label %{region.head}, label %{region.exit}{facts}")
         last = self.block
         self.label(region.exit)
         if region.guarded:

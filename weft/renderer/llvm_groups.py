@@ -22,6 +22,12 @@ from weft.uop.opset import Ops
 
 # bytes of the widest access of one thread
 WIDEST_ACCESS = 16
+# rounds of a loop that is unrolled, and lines of it then
+_MOST_ROUNDS, _MOST_LINES = 32, 1024
+# rounds of a longer loop that are unrolled, and lines of them together
+_MOST_COPIES, _LINES_OF_COPIES = 16, 256
+# metadata before that number is what kernels have in common
+_FIRST_LOOP = 10
 # ops of ints that LLVM is told about when they cannot overflow
 _COUNTED = {Ops.ADD: "add", Ops.MUL: "mul"}
 
@@ -49,6 +55,9 @@ class GroupFunction(LLVMFunction):
         self.guard = ""  # the block of the access that is being written
         self.read_only = _read_only(uops)
         self.arguments: list[tuple[str, str]] = []  # type and name
+        self.loops: list[str] = []  # what LLVM is told of loops
+        self.added = 0  # lines that unrolling will add, so far and when a loop began
+        self.added_before: dict[UOp, int] = {}
 
     # ------------------------------------------------------------ what a target says
     def hardware_index(self, kind: str, axis: int, most: int) -> str:
@@ -366,6 +375,30 @@ class GroupFunction(LLVMFunction):
     def write_acc_set(self, uop: UOp) -> None:
         for lane, name in enumerate(self.all_lanes(uop.src[1])):
             self.registers[uop.src[0], lane] = name
+
+    def write_range(self, uop: UOp) -> None:
+        super().write_range(uop)
+        self.added_before[uop] = self.added
+
+    def loop_facts(self, loop: UOp, body: Sequence[str]) -> str:
+        """A short loop is unrolled, and so are some rounds of a long one: their loads begin at
+        once, and what several short loops load is loaded once."""
+        size = loop.src[0]
+        rounds = size.arg if size.op is Ops.CONST else _MOST_ROUNDS + 1
+        lines = len(body) + self.added - self.added_before[loop]
+        if rounds <= _MOST_ROUNDS and rounds * lines <= _MOST_LINES:
+            how, copies = '!"llvm.loop.unroll.full"', rounds
+        else:
+            is_inner = not any([line.startswith("loop") or "barrier" in line for line in body])
+            copies = max(1, min(_MOST_COPIES, _LINES_OF_COPIES // lines)) if is_inner else 1
+            how = f'!"llvm.loop.unroll.count", i32 {copies}'
+        if copies == 1:
+            return ""
+        self.added += (copies - 1) * lines
+        number = _FIRST_LOOP + 2 * len(self.loops)
+        self.loops.append(f"!{number} = distinct !{{!{number}, !{number + 1}}}")
+        self.loops[-1] += f"\n!{number + 1} = !{{{how}}}"
+        return f", !llvm.loop !{number}"
 
     def parts(self, register: UOp) -> list[Register]:
         if (register, 0) not in self.registers:

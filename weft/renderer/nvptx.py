@@ -82,6 +82,7 @@ class _Kernel(GroupFunction):
                 'attributes #0 = { nounwind "no-builtins" }',
                 "!nvvm.annotations = !{!1}",
                 "!0 = !{}",
+                *self.loops,
                 f"!1 = !{{ptr {symbol(self.name)}, {bounds}}}",
                 "",
             ]

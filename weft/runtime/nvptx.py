@@ -76,6 +76,14 @@ def _machine(arch: str) -> _Machine:
     return found[arch]
 
 
+# A thread has no vectors. Loops are unrolled where the program says so: LLVM would unroll others
+# into a form that ptxas does not unroll further, and that has too few loads in flight.
+_LEFT_OUT = (
+    "PTOSetLoopUnrolling",
+    "PTOSetLoopVectorization",
+    "PTOSetSLPVectorization",
+    "PTOSetLoopInterleaving",
+)
 _POINTER, _TEXT, _PLACE = ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_void_p)
 # what is called in llvmlite's library: result and arguments
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
@@ -91,6 +99,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "DisposeString": (None, _POINTER),
     "CreatePipelineTuningOptions": (_POINTER,),
     "DisposePipelineTuningOptions": (None, _POINTER),
+    **dict.fromkeys(_LEFT_OUT, (None, _POINTER, ctypes.c_bool)),
     "CreatePassBuilder": (_POINTER, _POINTER, _POINTER),
     "DisposePassBuilder": (None, _POINTER),
     # levels of speed and of size; newer ones take the first only, and do not see the other
@@ -138,6 +147,8 @@ class _Library:
     def run_passes(self, machine: int, module: int) -> None:
         call = self.call
         options = call["CreatePipelineTuningOptions"]()
+        for what in _LEFT_OUT:
+            call[what](options, False)
         builder = call["CreatePassBuilder"](machine, options)
         passes = call["buildPerModuleDefaultPipeline"](builder, PASS_LEVEL, 0)
         call["RunNewModulePassManager"](passes, module, builder)
