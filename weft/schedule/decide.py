@@ -431,8 +431,8 @@ class Decider:
                 return False
         kernels = len({id(d.draft) for d in demands})
         own, reads = elements * node.dtype.itemsize, survey.read_bytes[node]
-        # its line is fetched, written, and read again
-        stored = 3 * own * self._target(demands[0].draft).balance
+        # its line is fetched, written, and read again; what is narrow is packed and unpacked too
+        stored = 3 * max(own, 4 * elements) * self._target(demands[0].draft).balance
         if kernels == 1:
             # several uses may each be of a part of it
             repeats = max(1, work // max(1, elements))
