@@ -19,9 +19,10 @@ from weft.renderer.groups import WORD_SHIFT, Layout, word_layout
 from weft.renderer.python import PythonRenderer, parse
 from weft.runtime.cuda_context import Context
 from weft.runtime.cuda_driver import NOT_READY, OUT_OF_MEMORY, Driver
-from weft.runtime.interpreter import Interpreter, view_memory
+from weft.runtime.interpreter import Interpreter
 from weft.runtime.ops_cuda import CUDADevice, Toolchain
 from weft.runtime.ops_python import PythonCompiler
+from weft.runtime.steps import view_memory
 from weft.uop.evaluate import evaluate_uop
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
