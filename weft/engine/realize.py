@@ -334,6 +334,13 @@ def _pending_readers(order: Iterable[UOp], wanted: list[Cell], live: Iterable[Ce
 # ------------------------------------------------------------ running
 def load_programs(prepared: Prepared, checks: Checks | None) -> None:
     """Every kernel of the schedule, compiled and loaded; only checks still need to see them."""
+    if any([step.runner is None and not step.is_transfer for step in prepared.steps]):
+        # two threads may come by one schedule
+        with _lock:
+            _load_programs(prepared, checks)
+
+
+def _load_programs(prepared: Prepared, checks: Checks | None) -> None:
     waiting = [step for step in prepared.steps if step.runner is None and not step.is_transfer]
     if not waiting:
         return
