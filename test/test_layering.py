@@ -111,10 +111,13 @@ compat_uop
 function
 engine.jit.tensors
 engine.jit.objects
-engine.jit.names
+engine.jit.bytecode
+engine.jit.observe
+engine.jit.places
+engine.jit.walk
+engine.jit.guards
 engine.jit.parameters
 engine.jit.arguments
-engine.jit.values
 engine.jit.templates
 engine.jit.trace
 engine.jit.capture

@@ -61,7 +61,7 @@ def realize_cells(cells: Iterable[Cell], live: Iterable[Cell] = ()) -> None:
     """Compute the cells' values; pending readers of storage that gets overwritten are computed
     along."""
     refuse_while_tracing()
-    with _lock:
+    with _lock, record.unobserved():
         wanted = [cell for cell in dict.fromkeys(cells) if not cell.is_realized and not cell.pure]
         if not wanted:
             return

@@ -8,9 +8,10 @@ Invariant: a recorder hears of its own thread only, and only while it is install
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
 from weft.uop.node import UOp
@@ -67,3 +68,44 @@ def recording(recorder: Recorder | None) -> Iterator[None]:
         _thread.recorder = before
         with _lock:
             listeners -= 1
+
+
+@contextmanager
+def observing(observer: Callable[..., None]) -> Iterator[None]:
+    """Tell an observer of all calls in this thread, as `sys.setprofile` does."""
+    before = sys.getprofile()
+    # a profiler that is written in C is not called, but told when to start
+    is_native = hasattr(before, "disable") and hasattr(before, "enable")
+    if is_native:
+        before.disable()  # type: ignore[union-attr]
+    outer = getattr(_thread, "observer", None)
+    _thread.observer = observer
+    sys.setprofile(observer)
+    try:
+        yield
+    finally:
+        _thread.observer = outer
+        sys.setprofile(None if is_native else before)
+        if is_native:
+            before.enable()  # type: ignore[union-attr]
+
+
+def unobserved() -> AbstractContextManager[None]:
+    """While weft does its own work, which is most of a run: an observer need not hear of it."""
+    if listeners and getattr(_thread, "observer", None) is not None:
+        return _pausing(_thread.observer)
+    return _NOTHING
+
+
+@contextmanager
+def _pausing(observer: Callable[..., None]) -> Iterator[None]:
+    sys.setprofile(None)
+    _thread.observer = None
+    try:
+        yield
+    finally:
+        _thread.observer = observer
+        sys.setprofile(observer)
+
+
+_NOTHING = nullcontext()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import warnings
 from typing import Any
 
@@ -240,11 +241,7 @@ def test_an_argument_that_is_state_in_some_calls() -> None:
         same(program)
 
 
-def test_a_tensor_kept_in_an_unseen_place() -> None:
-    class Hidden:
-        def keep(self, value: Tensor) -> None:
-            places[0](value)
-
+def test_a_tensor_kept_in_a_place_found_by_its_name() -> None:
     def program(decorate: Decorator) -> Any:
         kept: dict[str, Tensor] = {}
 
@@ -266,13 +263,29 @@ def test_a_tensor_kept_in_an_unseen_place() -> None:
             out += [f(vector(i)), kept["value"]]
         return out
 
-    places: list[Any] = []
-    with pytest.warns(UserWarning, match="without being jitted"):
-        same(program)
+    same(program)
 
 
 class Secret:
     keep: Any = None
+
+
+def test_a_tensor_kept_in_an_unseen_place() -> None:
+    def program(decorate: Decorator) -> Any:
+        kept: queue.SimpleQueue[Tensor] = queue.SimpleQueue()
+
+        @decorate
+        def f(x: Tensor) -> Tensor:
+            kept.put(x * 3)
+            return x * 2
+
+        out = []
+        for i in range(2 * CALLS):
+            out += [f(vector(i)), kept.get(timeout=1)]
+        return out
+
+    with pytest.warns(UserWarning, match="without being jitted"):
+        same(program)
 
 
 def test_outputs_that_are_inputs_or_state() -> None:
@@ -522,3 +535,32 @@ def test_a_function_that_is_never_replayed_says_why() -> None:
     assert "several numbers differ from call to call" in numbers
     (state,) = told(with_state)
     assert "runs without being jitted" in state or "holder.scale" in state
+
+
+def test_a_constant_tensor_that_is_replaced_inside_of_an_object() -> None:
+    def program(decorate: Decorator) -> Any:
+        model = Plain(Tensor(2.0))
+        holder = [model]
+        step = decorate(lambda x: x * holder[0].value)
+        out = []
+        for i in range(3 * CALLS):
+            out.append(step(vector(i)))
+            if i % CALLS == CALLS - 1:
+                model.value = Tensor(float(i))
+        return out
+
+    same(program)
+
+
+def test_the_shape_of_a_tensor_that_no_kernel_reads() -> None:
+    def program(decorate: Decorator) -> Any:
+        model = Plain(vector(0, 3).realize())
+        step = decorate(lambda x: x * model.value.shape[0])
+        out = []
+        for i in range(3 * CALLS):
+            out.append(step(vector(i)))
+            if i % CALLS == CALLS - 1:
+                model.value = vector(0, 4 + i).realize()
+        return out
+
+    same(program)

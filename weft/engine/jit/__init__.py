@@ -3,7 +3,8 @@
 In: a function over tensors. Out: `TinyJit`, the same function, whose calls launch captured kernels.
 Start reading in `tinyjit`, which decides at every call between a replay and a run:
 
-    arguments, names, values   what a call depends on: its key
+    arguments, guards          what a call depends on: its key
+    bytecode, observe, places, walk    what else a function reads: which code runs, what it reaches
     capture, trace, templates  one recorded run, comparable with another one
     parameters                 numbers that change, as parameters of kernels
     graph, launches            a captured graph and its replay

@@ -28,8 +28,6 @@ from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
 _EMPTY = inspect.Parameter.empty
-# elements of a container that names lead to and that are compared at every call
-MOST_COMPARED = 1000
 # immutable values of these modules, known by equality
 _BY_VALUE = ("decimal", "fractions", "datetime")
 
@@ -134,6 +132,13 @@ class Arguments:
                 result.extend(self.add_variables(found.variables))
         return result
 
+    @property
+    def extra(self) -> tuple[Any, ...]:
+        """What of the arguments has code: their classes, and functions among them."""
+        if not (self.containers or self.kept):
+            return ()
+        return (*dict.fromkeys([type(c) for c in self.containers]), *self.kept)
+
     def add_variables(self, values: dict[str, int]) -> list[Any]:
         """Values of variables. A name with two values is known by them, not free."""
         odd = []
@@ -141,48 +146,6 @@ class Arguments:
             if self.variables.setdefault(name, value) != value:
                 odd.append((name, self.variables[name], value))
         return odd
-
-
-class Contents:
-    """Numbers, strings and objects in a container that a function looks into; tensors are found
-    anew.
-
-    Where there are very many, comparing them at every call would cost more than it is worth.
-    """
-
-    __slots__ = ("is_watched", "kept", "numbers", "places", "raw", "structure")
-
-    def __init__(self, container: Any) -> None:
-        self.numbers: list[Any] = []
-        self.raw: list[Any] = []
-        self.places: list[tuple[Any, Any]] = []
-        self.kept: list[Any] = []  # objects known by their id
-        self.is_watched = True
-        structure: list[Any] = []
-        pending = [container]
-        count = 0
-        while pending:
-            part = pending.pop()
-            count += len(part)
-            if count > MOST_COMPARED:
-                self.numbers, self.raw, self.places, self.kept = [], [], [], []
-                self.is_watched = False
-                break
-            for key, value in part.items() if isinstance(part, dict) else enumerate(part):
-                kind = type(value)
-                if kind is int or kind is bool or kind is float:
-                    structure.append((count, key if type(key) in PLAIN else id(key), kind))
-                    self.numbers.append(value.hex() if kind is float else value)
-                    self.raw.append(value)
-                    self.places.append((part, key))
-                elif kind is str or kind is bytes or kind is complex:
-                    structure.append((count, key if type(key) in PLAIN else id(key), value))
-                elif isinstance(value, (list, tuple, dict)):
-                    pending.append(value)
-                elif kind not in PLAIN and not isinstance(value, Tensor):
-                    structure.append((count, key if type(key) in PLAIN else id(key), id(value)))
-                    self.kept.append(value)
-        self.structure = tuple(structure) if self.is_watched else None
 
 
 def _flatten(values: tuple[Any, ...], into: Arguments) -> list[Any]:

@@ -25,7 +25,7 @@ from weft.engine import history, host, record
 from weft.engine import realize as engine
 from weft.engine.cell import Cell
 from weft.engine.jit.arguments import Arguments
-from weft.engine.jit.names import MISSING, Chain
+from weft.engine.jit.guards import Guards
 from weft.engine.jit.objects import (
     Walk,
     child_of,
@@ -33,9 +33,11 @@ from weft.engine.jit.objects import (
     holds_tensor,
     is_fixed,
 )
+from weft.engine.jit.observe import Observed
 from weft.engine.jit.parameters import PREFIX, Number, NumberBook, UsedAsMore
+from weft.engine.jit.places import state_roots
 from weft.engine.jit.templates import Label, Source, Template, TemplateMaker
-from weft.engine.jit.tensors import StandIn, describe, free_of
+from weft.engine.jit.tensors import Kind, StandIn, describe, free_of
 from weft.engine.jit.trace import Constant, Execution, Role, Run, expectation_of, labels_in
 from weft.engine.prepared import Prepared, Request
 from weft.engine.storage import buffer_of, memory_of
@@ -50,30 +52,22 @@ class WindowConflict(Exception):
     """A part of a storage is an argument, and the storage itself is state."""
 
 
-def state_roots(chains: Sequence[Chain]) -> list[tuple[Any, Any, Any, Any]]:
-    """What the names in a function lead to now."""
-    roots = []
-    for number, chain in enumerate(chains):
-        container, key, value = chain.find()
-        if value is not MISSING:
-            roots.append((number, container, key, value))
-    return roots
-
-
 def run_recorded(
     function: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     arguments: Arguments,
-    chains: Sequence[Chain],
+    guards: Guards,
     is_strict: bool,
+    observed: Observed,
     book: NumberBook | None = None,
 ) -> tuple[Any, Run]:
     """Call the function; `is_strict`: what cannot be replayed is an error."""
-    recording = Recording(arguments, chains, is_strict, book)
+    recording = Recording(arguments, guards, is_strict, book)
     try:
         with record.recording(recording):
-            result = function(*args, **kwargs)
+            with observed.watching():
+                result = function(*args, **kwargs)
             recording.finish(result)
     except BaseException:
         recording.abandon()
@@ -89,24 +83,26 @@ class Recording:
     def __init__(
         self,
         arguments: Arguments,
-        chains: Sequence[Chain],
+        guards: Guards,
         is_strict: bool,
         book: NumberBook | None,
     ) -> None:
         self.book = book
         self.arguments = arguments
-        self.chains = chains
+        self.places = guards.places
+        self.read = guards.tensors()  # ids of tensors that it can read
         self.is_strict = is_strict
         self.run = Run(dict(arguments.variables))
         self.random_slots: list[Any] = []
         self.pasts: list[history.Past] = []
         self.draws: list[tuple[int, tuple[int, int]]] = []
-        self.walk = Walk(state_roots(chains))
+        self.walk = Walk(state_roots(self.places))
         self._realize_state()
         self._refuse_window_conflicts()
         # known tensors: those of the arguments, then those of the state
         self.known: dict[int, Label] = {}
         self.tensors: list[tuple[Label, Tensor]] = []
+        self.kinds: dict[Label, Kind] = {}  # of those that it can read
         for index, tensor in enumerate(arguments.tensors):
             self._add_known(Label("argument", (index,)), tensor)
         for found in self.walk.found:
@@ -149,6 +145,8 @@ class Recording:
         if id(tensor) not in self.known:
             self.known[id(tensor)] = label
             self.tensors.append((label, tensor))
+            if id(tensor) in self.read:
+                self.kinds[label] = Kind.of(tensor)
 
     def _stand_in(self) -> None:
         """Known tensors read and write stand-ins of their memory."""
@@ -194,7 +192,7 @@ class Recording:
                 found.append((Label("state", self.walk.labels[id(container)]), container))
         self.containers = {id(c): label for label, c in reversed(found)}
         found += self.tensors
-        for number, container, key, _ in state_roots(self.chains):
+        for number, container, key, _ in state_roots(self.places):
             if container is not None and id(container) not in self.containers:
                 found.append((Label("root", (number,)), _Place(container, key)))
         return [(label, c, _children(c)) for label, c in found if not is_fixed(c)]
@@ -455,14 +453,20 @@ class Recording:
         for label in sorted(used, key=repr):
             if label.kind == "state":
                 self._note_path(label.path)
+        for label in self.kinds:
+            if label.kind == "state":
+                self._note_path(label.path)
         self._note_ties()
         for path in run.tree:
             label = Label("state", path)
-            # of memory that is only on the way, nothing is expected but its place
-            is_unused = label in self.groups and label not in run.groups
-            if isinstance(self._objects[path], Tensor) and not is_unused:
-                if label in self.descriptions:
-                    run.state[label] = self.descriptions[label]
+            if not isinstance(self._objects[path], Tensor):
+                continue
+            if label in self.groups and label not in run.groups:
+                # of memory that no kernel touches, Python may have asked what it is like
+                if label in self.kinds:
+                    run.state[label] = self.kinds[label]
+            elif label in self.descriptions:
+                run.state[label] = self.descriptions[label]
 
     def _note_path(self, path: tuple[Any, ...]) -> None:
         for length in range(1, len(path) + 1):
@@ -479,7 +483,7 @@ class Recording:
         if expectation_of(value)[0] == "object":
             return value
         try:
-            found = self.chains[path[0]].find()[2]
+            found = self.places[path[0]].find()[2]
             for key in path[1:]:
                 found = child_of(found, key)
         except (LookupError, AttributeError):

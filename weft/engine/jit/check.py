@@ -18,8 +18,6 @@ from weft.engine import history
 from weft.engine import realize as engine
 from weft.engine.cell import Cell
 from weft.engine.jit.arguments import Arguments
-from weft.engine.jit.capture import state_roots
-from weft.engine.jit.names import Chain
 from weft.engine.jit.objects import (
     Walk,
     children_of,
@@ -27,6 +25,7 @@ from weft.engine.jit.objects import (
     remove_child,
     set_child,
 )
+from weft.engine.jit.places import Place, state_roots
 from weft.engine.known import forget, forget_readers
 from weft.engine.storage import buffer_of
 from weft.mixin.rand import RandMixin
@@ -40,8 +39,8 @@ _TOLERANCE = 64
 class Snapshot:
     """Everything that the JIT knows a call can change."""
 
-    def __init__(self, arguments: Arguments, chains: Sequence[Chain]) -> None:
-        walk = Walk(state_roots(chains))
+    def __init__(self, arguments: Arguments, places: Sequence[Place]) -> None:
+        walk = Walk(state_roots(places))
         tensors = [*arguments.tensors, *[found.tensor for found in walk.found]]
         self.tensors = {id(t): (t, t._cell, t._moves, t.grad, t.requires_grad) for t in tensors}
         cells = {id(t._cell): t._cell for t in tensors}
@@ -58,7 +57,7 @@ class Snapshot:
         self.children += [s for s in walk.snapshot() if not isinstance(s[0], Tensor)]
         self.roots = [
             (container, key, value)
-            for _, container, key, value in state_roots(chains)
+            for _, container, key, value in state_roots(places)
             if container is not None
         ]
         state = RandMixin._random
@@ -103,12 +102,12 @@ def _put_back(container: Any, before: dict[Any, Any]) -> None:
 class Outcome:
     """What an execution left behind: its result and the state, in numbers."""
 
-    def __init__(self, result: Any, arguments: Arguments, chains: Sequence[Chain]) -> None:
+    def __init__(self, result: Any, arguments: Arguments, places: Sequence[Place]) -> None:
         roots: list[tuple[Any, Any, Any, Any]] = [("the result", None, None, result)]
         roots += [(f"argument {i}", None, None, v) for i, v in enumerate(arguments.values)]
         roots += [
-            (f"{chains[number]}", container, key, value)
-            for number, container, key, value in state_roots(chains)
+            (f"{places[number]}", container, key, value)
+            for number, container, key, value in state_roots(places)
         ]
         found = Walk(roots).found
         engine.realize_cells([f.tensor._cell for f in found], Cell.live)

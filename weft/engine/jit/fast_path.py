@@ -10,14 +10,12 @@ memory as well: every object that a call looks at then takes as long as hundreds
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from weft.device import Buffer
 from weft.engine.jit.arguments import Arguments
 from weft.engine.jit.graph import CapturedGraph
-from weft.engine.jit.names import Chain, values_of
-from weft.engine.jit.values import Values
+from weft.engine.jit.guards import Guards
 from weft.tensor import Tensor
 from weft.uop.opset import Ops
 
@@ -29,21 +27,19 @@ class Again:
     for graphs that read nothing else and write new memory alone.
     """
 
-    __slots__ = ("_chains", "_structures", "_values", "graph", "knobs")
+    __slots__ = ("_guards", "_numbers", "_structures", "graph", "knobs")
 
     def __init__(
         self,
         graph: CapturedGraph,
         knobs: Any,
-        chains: Sequence[Chain],
-        values: Values,
+        guards: Guards,
         arguments: Arguments,
     ) -> None:
         self.graph = graph
         self.knobs = knobs
-        # names in the function, and what they meant
-        self._chains = chains
-        self._values = values
+        self._guards = guards
+        self._numbers = guards.numbers
         self._structures = [found.structure for found in arguments.descriptions]
 
     @staticmethod
@@ -78,14 +74,9 @@ class Again:
             if seen != structure:
                 return None
             found.append(held.buffer)
-        roots = values_of(self._chains)
-        if self._values.are_those_of(roots) or self._mean_the_same(roots):
+        guards = self._guards
+        if guards.is_current() and (
+            guards.numbers is self._numbers or guards.numbers == self._numbers
+        ):
             return found
         return None
-
-    def _mean_the_same(self, roots: list[Any]) -> bool:
-        """Whether names that may mean something else do not: in containers that are looked into
-        anything may have changed."""
-        values = self._values
-        found = Values(self._chains, roots)
-        return found.structure == values.structure and found.numbers == values.numbers

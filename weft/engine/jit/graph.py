@@ -18,11 +18,11 @@ from weft.engine import realize as engine
 from weft.engine.cell import Cell, now
 from weft.engine.jit.arguments import Arguments
 from weft.engine.jit.launches import Fresh, Launches, no_value
-from weft.engine.jit.names import Chain
 from weft.engine.jit.objects import child_of, remove_child, set_child
 from weft.engine.jit.parameters import evaluate
+from weft.engine.jit.places import Place
 from weft.engine.jit.templates import Instances, Label, Source, Template
-from weft.engine.jit.tensors import bind_again, describe
+from weft.engine.jit.tensors import Kind, bind_again, describe
 from weft.engine.jit.trace import Role, Run, labels_in
 from weft.engine.known import forget, forget_readers
 from weft.engine.linear import Call, Linear, Program
@@ -40,10 +40,10 @@ class CapturedGraph:
     """What a jitted function does, ready to be done again."""
 
     def __init__(
-        self, run: Run, chains: Sequence[Chain], varied: frozenset[str], prune: bool = False
+        self, run: Run, places: Sequence[Place], varied: frozenset[str], prune: bool = False
     ) -> None:
         self.run = run
-        self.chains = chains
+        self.places = places
         self.varied = varied  # variables that are known to be used as such, not as numbers
         self._cells = _new_cells(run)
         escaping = [template[2] for template in self._cells.values() if template[0] == "stored"]
@@ -181,8 +181,8 @@ class CapturedGraph:
 
     def _place(self, label: Label) -> str:
         """A place in the state, as a user names it."""
-        chain, *path = label.path
-        return "".join([str(self.chains[chain]), *[f".{key}" for key in path]])
+        place, *path = label.path
+        return "".join([str(self.places[place]), *[f".{key}" for key in path]])
 
     def _check_state(self, tensors: dict[Label, Tensor]) -> dict[Label, UOp] | None:
         """The storage of each state tensor, computed if need be; None if one is of another kind."""
@@ -203,6 +203,11 @@ class CapturedGraph:
             expected = self.run.state.get(label)
             if expected is None:
                 # it is one of the arguments, or only on the way to what is used
+                continue
+            if isinstance(expected, Kind):
+                if Kind.of(tensor) != expected:
+                    self.missed = f"{self._place(label)} has another shape or dtype in every call"
+                    return None
                 continue
             if label not in self.run.groups:
                 # not in memory when it was captured: it must be the very same constant
@@ -273,12 +278,12 @@ class CapturedGraph:
 
     # ------------------------------------------------------------ replaying
     def replay(
-        self, call: Arguments, roots: Sequence[Any], given: dict[int, Any] | None = None
+        self, call: Arguments, places: Sequence[Place], given: dict[int, Any] | None = None
     ) -> Any:
         """Do it again for another call; MISS if the state is not as it was.
 
-        `roots` are the values that the names in the function have now, `given` the numbers that
-        kernels take.
+        `places` lead to the state, as they do in this call; `given` are the numbers that kernels
+        take.
         """
         if self.is_plain:
             fresh = self.launches.launch(self._buffers(call, {}), no_value, False)
@@ -299,7 +304,8 @@ class CapturedGraph:
                 self.missed = "what it computes with the numbers it is given is not a number"
                 return MISS
             self._numbers_now = values
-        state = self._state(call, roots)
+        self.places = places
+        state = self._state(call, [place.value() for place in places])
         if state is None:
             return MISS
         self._objects, tensors, nodes = state
@@ -553,7 +559,7 @@ class CapturedGraph:
     ) -> None:
         """A change in a container."""
         if label.kind == "root":
-            place, key, _ = self.chains[label.path[0]].find()
+            place, key, _ = self.places[label.path[0]].find()
         else:
             place = self._container(label, call, known)
         if kind == "fill":

@@ -69,7 +69,7 @@ def is_leaf(value: Any) -> bool:
 
 
 @functools.lru_cache(maxsize=4096)
-def _slots_of(kind: Any) -> tuple[str, ...]:
+def slots_of(kind: Any) -> tuple[str, ...]:
     found: list[str] = []
     for part in kind.__mro__:
         names = part.__dict__.get("__slots__", ())
@@ -106,10 +106,12 @@ def children_of(value: Any) -> dict[Any, Any] | None:
             return {}
     if isinstance(value, functools.partial):
         return {"func": value.func, "args": value.args, "keywords": value.keywords}
-    inside = getattr(value, "__dict__", {})
-    found: dict[Any, Any] = {k: v for k, v in inside.items() if type(v) not in _opaque}
+    inside = getattr(value, "__dict__", None)
+    found: dict[Any, Any] = {}
+    if isinstance(inside, dict):
+        found = {k: v for k, v in inside.items() if type(v) not in _opaque}
     kind: Any = type(value)
-    for name in _slots_of(kind):
+    for name in slots_of(kind):
         try:
             found[name] = getattr(value, name)
         except AttributeError:
@@ -139,6 +141,8 @@ def set_child(container: Any, key: Any, value: Any) -> None:
         container[key] = value
     elif isinstance(container, types.CellType):
         container.cell_contents = value
+    elif isinstance(container, type):
+        setattr(container, key, value)
     else:
         # also for frozen dataclasses: whoever changed this one knew how
         object.__setattr__(container, key, value)

@@ -30,6 +30,20 @@ class Description(NamedTuple):
     variables: dict[str, int]
 
 
+class Kind(NamedTuple):
+    """What Python can ask of a tensor without its values."""
+
+    shape: tuple[Any, ...]
+    dtype: Any
+    device: Any
+    requires_grad: bool | None
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> Kind:
+        """That of a tensor now."""
+        return cls(tensor.shape, tensor.dtype, tensor.device, tensor.requires_grad)
+
+
 class Window(NamedTuple):
     """A view that is one run of elements of its storage: `rest` are the moves after it."""
 

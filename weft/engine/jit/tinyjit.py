@@ -23,17 +23,17 @@ from weft.contracts import Graph
 from weft.device import Device
 from weft.engine import record
 from weft.engine.check import active_checks
-from weft.engine.jit.arguments import Arguments, Contents, Signature
+from weft.engine.jit.arguments import Arguments, Signature
 from weft.engine.jit.capture import WindowConflict, run_recorded
 from weft.engine.jit.check import Outcome, Snapshot
 from weft.engine.jit.fast_path import Again
 from weft.engine.jit.graph import MISS, CapturedGraph
-from weft.engine.jit.names import Chain, find_names, values_of
-from weft.engine.jit.objects import PLAIN, mark_opaque, set_child
+from weft.engine.jit.guards import Guards, Watch
+from weft.engine.jit.objects import mark_opaque, set_child
 from weft.engine.jit.parameters import NumberBook
 from weft.engine.jit.pickling import carried, given
+from weft.engine.jit.places import Place
 from weft.engine.jit.trace import Mismatch, Run, merge_runs
-from weft.engine.jit.values import Values
 from weft.engine.programs import code_knobs
 from weft.errors import JitError
 from weft.gradient import NO_GRAD
@@ -49,7 +49,6 @@ from weft.knobs import (
     ContextVar,
     entered,
 )
-from weft.tensor import Tensor
 
 __all__ = ["JitError", "TinyJit", "jit"]
 
@@ -100,38 +99,35 @@ class _Entry:
 class _Call:
     """One call taken apart. `numbers` are the numbers as a key knows them, `raw` as they are."""
 
-    __slots__ = ("arguments", "given", "key", "numbers", "raw", "roots", "shape", "values")
+    __slots__ = ("arguments", "given", "guards", "key", "numbers", "raw", "shape")
 
-    def __init__(
-        self, arguments: Arguments, values: Values, shape: tuple[Any, ...], roots: list[Any]
-    ) -> None:
+    def __init__(self, arguments: Arguments, guards: Guards, shape: tuple[Any, ...]) -> None:
         self.arguments = arguments
-        self.values = values
+        self.guards = guards
         self.shape = shape  # all of the key but the numbers
         self.numbers = arguments.numbers
         self.raw = arguments.raw
-        if values.raw:
-            self.numbers = [*self.numbers, *values.numbers]
-            self.raw = [*self.raw, *values.raw]
-        self.roots = roots
+        if guards.raw:
+            self.numbers = [*self.numbers, *guards.numbers]
+            self.raw = [*self.raw, *guards.raw]
         self.given: dict[int, Any] = {}
         self.key: Any = None
 
     @property
     def kept(self) -> list[Any]:
         """Objects that the key knows by their id."""
-        return [*self.arguments.kept, *self.values.kept]
+        return [*self.arguments.kept, *self.guards.kept]
 
     @property
     def places(self) -> list[tuple[Any, Any]]:
         """Where each number stands: (container, key)."""
-        named = [c.find()[:2] if isinstance(c, Chain) else (c, k) for c, k in self.values.places]
+        named = [place.find()[:2] for place in self.guards.number_places]
         return [*self.arguments.places, *named]
 
-    @property
-    def owners(self) -> list[Chain | None]:
-        """The name that each number was found under, None for one among the arguments."""
-        return [*[None] * len(self.arguments.raw), *self.values.owners]
+    def owner(self, position: int) -> Place | None:
+        """The place outside of the arguments that a number was found in."""
+        position -= len(self.arguments.raw)
+        return None if position < 0 else self.guards.number_places[position]
 
     def make_key(self, parameters: frozenset[int] | None) -> None:
         """Numbers that are parameters of kernels are not part of the key."""
@@ -158,10 +154,10 @@ class TinyJit:
         "__weakref__",
         "_again",
         "_bound",
-        "_chains",
         "_changed",
         "_entries",
         "_knobs_key",
+        "_leaking",
         "_lock",
         "_parameters",
         "_plain",
@@ -169,9 +165,8 @@ class TinyJit:
         "_signature",
         "_structures",
         "_use_windows",
-        "_values",
-        "_version",
         "_waiting",
+        "_watch",
         "_warned",
         "captured",
         "function",
@@ -199,18 +194,18 @@ class TinyJit:
         with self._lock:
             self._entries: dict[Any, _Entry] = {}
             self._again: Again | None = None
-            self._chains: list[Chain] | None = None
-            self._version = 0
+            self._watch = Watch(self.function)
             self._waiting = 0  # calls since the last replay
+            self._leaking = 0  # runs in a row that could not be replayed
             self._use_windows = True
             self._knobs_key: tuple[Any, ...] = ()
             # by the shape of a call: numbers that were seen, that are parameters, that cannot be
             self._seen: dict[Any, list[tuple[Any, ...]]] = {}
             self._parameters: dict[Any, frozenset[int]] = {}
             self._plain: set[Any] = set()
-            self._values: Values | None = None
-            self._structures: dict[Any, int] = {}  # of what names lead to, numbered
-            self._changed: set[Chain] = set()  # names that the function itself gives other values
+            self._structures: dict[Any, int] = {}  # of guards, numbered
+            # places that the function itself gives other values: (id of the container, key)
+            self._changed: set[tuple[int, Any]] = set()
             self.captured: CapturedGraph | None = None
 
     @property
@@ -297,7 +292,7 @@ class TinyJit:
                 if knobs.is_checked or entry.is_trial:
                     result = self._replay_checked(entry, args, kwargs, call)
                 else:
-                    result = entry.graph.replay(call.arguments, call.roots, call.given)
+                    result = entry.graph.replay(call.arguments, call.guards.places, call.given)
                     self._remember(entry.graph, knobs, args, call)
                 if result is not MISS:
                     self._waiting = 0
@@ -317,7 +312,7 @@ class TinyJit:
                 "it is called in another way every time (shapes, dtypes, views, objects, knobs)"
             )
         elif len({shape for shape, _ in self._entries}) > 1:
-            reason = "the names that it reads are others in every call"
+            reason = "what it reads besides its arguments is different in every call"
         elif entry is None and len(self._entries) > 1:
             now = ", ".join([repr(value) for value in call.raw])
             reason = (
@@ -338,25 +333,20 @@ class TinyJit:
         if call.arguments.values is not args or knobs.is_stepwise:
             return
         if Again.fits(graph, call.arguments):
-            assert self._chains is not None
-            self._again = Again(graph, knobs, self._chains, call.values, call.arguments)
+            self._again = Again(graph, knobs, call.guards, call.arguments)
 
     def _take_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
         arguments = Arguments(self._signature.order(args, kwargs), self._use_windows)
-        chains = self._chains
-        if chains is None:
-            chains = self._chains = find_names(self.function, _inside)
-        roots = values_of(chains)
-        values = self._values
-        if values is None or not values.are_those_of(roots):
-            values = self._values = Values(chains, roots)
-        names = self._structures.get(values.structure)
+        return self._call_with(arguments, self._watch.now(arguments.extra))
+
+    def _call_with(self, arguments: Arguments, guards: Guards) -> _Call:
+        names = self._structures.get(guards.structure)
         if names is None:
             if len(self._structures) >= MOST_STRUCTURES:
                 self._structures.clear()
-            names = self._structures[values.structure] = next(_numbers)
-        shape = (self._version, Device.DEFAULT, self._knobs_key, arguments.structure, names)
-        call = _Call(arguments, values, shape, roots)
+            names = self._structures[guards.structure] = next(_numbers)
+        shape = (names, Device.DEFAULT, self._knobs_key, arguments.structure)
+        call = _Call(arguments, guards, shape)
         call.make_key(self._parameters.get(shape) if self._parameters else None)
         return call
 
@@ -364,11 +354,7 @@ class TinyJit:
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any], call: _Call) -> Any:
         """Run the function, and compare with what it did the last time."""
         self._again = None
-        found = find_names(self.function, _inside)
-        if found != self._chains:
-            self._chains = found
-            self._values = None
-            self._version += 1
+        if self._watch.predict(call.arguments.extra):
             call = self._take_apart(args, kwargs)
         entry = self._entries.get(call.key)
         if entry is None and self._count_numbers(call):
@@ -376,36 +362,45 @@ class TinyJit:
         if call.given:
             return self._run_with_parameters(args, kwargs, call)
         is_strict = entry is not None and entry.last is not None
-        assert self._chains is not None
         try:
             result, run = run_recorded(
-                self.function, args, kwargs, call.arguments, self._chains, is_strict
+                self.function,
+                args,
+                kwargs,
+                call.arguments,
+                call.guards,
+                is_strict,
+                self._watch.observed,
             )
         except WindowConflict:
             self._use_windows = False
             return self._run(args, kwargs, self._take_apart(args, kwargs))
-        self._note_changed_names(run, call)
-        self._learn(entry or self._add_entry(call), run, call)
+        call = self._look_back(run, call)
+        self._learn(self._entries.get(call.key) or self._add_entry(call), run, call)
         return result
 
-    def _note_changed_names(self, run: Run, call: _Call) -> None:
-        """A function that changes what it depends on does not do the same twice."""
-        assert self._chains is not None
-        for chain, before in zip(self._chains, call.roots, strict=True):
-            if chain.is_written:
-                continue
-            after = chain.find()[2]
-            if chain.is_opened and after is before:
-                inside = [n for n, o in zip(call.numbers, call.owners, strict=True) if o is chain]
-                now = Contents(after)
-                if now.is_watched and now.numbers != inside:
-                    run.leaks = f"it changes {chain}, on which it also depends"
-                    self._changed.add(chain)
-                continue
-            if after is not before and (type(before) in PLAIN or type(after) in PLAIN):
-                if not isinstance(before, Tensor) and not isinstance(after, Tensor):
-                    run.leaks = f"it changes {chain}, on which it also depends"
-                    self._changed.add(chain)
+    def _look_back(self, run: Run, call: _Call) -> _Call:
+        """What a run has shown of the function: what it executes, and what it changes."""
+        watch = self._watch
+        if watch.observed.impure is not None:
+            run.leaks = (
+                f"it calls {watch.observed.impure}, which may give something else in every call"
+            )
+        if watch.grew():
+            # the next call finds what this one left: that is the key under which to compare them
+            call = self._call_with(call.arguments, watch.walk(call.guards.extra))
+        else:
+            changed = watch.walk(call.guards.extra).changed_since(call.guards)
+            if changed is not None:
+                run.leaks = f"it changes {changed}, on which it also depends"
+                self._changed.add((id(changed.container), changed.key))
+        if call.guards.refused is not None:
+            run.leaks = call.guards.refused
+        self._leaking = 0 if run.leaks is None else self._leaking + 1
+        if self._leaking >= PATIENCE:
+            # also where every call is of another kind, because of what the last one changed
+            self._warn("hopeless", f"{self!r} runs without being jitted: {run.leaks}")
+        return call
 
     # ------------------------------------------------------------ numbers as parameters
     def _count_numbers(self, call: _Call) -> bool:
@@ -421,7 +416,8 @@ class TinyJit:
             alike = [s for s in seen if (*s[:position], *s[position + 1 :]) == rest]
             if len(alike) < MANY_NUMBERS:
                 continue
-            if call.owners[position] in self._changed:
+            owner = call.owner(position)
+            if owner is not None and (id(owner.container), owner.key) in self._changed:
                 self._give_up_numbers(call, value)
                 return False
             parameters = frozenset((*call.given, position))
@@ -439,8 +435,8 @@ class TinyJit:
         self, args: tuple[Any, ...], kwargs: dict[str, Any], call: _Call
     ) -> Any:
         """Run with stand-ins for the numbers that change; undo it, run plainly, and compare."""
-        assert self._chains is not None
-        snapshot = Snapshot(call.arguments, self._chains)
+        places = call.guards.places
+        snapshot = Snapshot(call.arguments, places)
         book = NumberBook()
         found: Outcome | None = None
         try:
@@ -450,17 +446,18 @@ class TinyJit:
                     (),
                     {},
                     call.arguments,
-                    self._chains,
+                    call.guards,
                     True,
+                    self._watch.observed,
                     book,
                 )
-            found = Outcome(traced, call.arguments, self._chains)
+            found = Outcome(traced, call.arguments, places)
         except Exception:  # noqa: BLE001
             # whatever it was: the function as it is will say so, or it is due to the stand-ins
             pass
         snapshot.restore()
         result = self.function(*args, **kwargs)
-        if found is None or found.difference(Outcome(result, call.arguments, self._chains)):
+        if found is None or found.difference(Outcome(result, call.arguments, places)):
             self._give_up_numbers(call, *call.given.values())
         else:
             entry = self._entries.get(call.key)
@@ -486,15 +483,16 @@ class TinyJit:
         self, entry: _Entry, args: tuple[Any, ...], kwargs: dict[str, Any], call: _Call
     ) -> Any:
         """Replay, undo it, run plainly, and compare what both left behind."""
-        assert self._chains is not None and entry.graph is not None
-        snapshot = Snapshot(call.arguments, self._chains)
-        result = entry.graph.replay(call.arguments, call.roots, call.given)
+        assert entry.graph is not None
+        places = call.guards.places
+        snapshot = Snapshot(call.arguments, places)
+        result = entry.graph.replay(call.arguments, places, call.given)
         if result is MISS:
             return MISS
-        replayed = Outcome(result, call.arguments, self._chains)
+        replayed = Outcome(result, call.arguments, places)
         snapshot.restore()
         result = self.function(*args, **kwargs)
-        found = replayed.difference(Outcome(result, call.arguments, self._chains))
+        found = replayed.difference(Outcome(result, call.arguments, places))
         if found is None:
             entry.is_trial = False
             return result
@@ -536,8 +534,7 @@ class TinyJit:
             merged = merge_runs(run, run)
             entry.varied = frozenset()
         if run.leaks is None:
-            assert self._chains is not None
-            entry.graph = CapturedGraph(merged, self._chains, entry.varied, self.prune)
+            entry.graph = CapturedGraph(merged, call.guards.places, entry.varied, self.prune)
             self.captured = entry.graph
         if entry.is_ready:
             entry.differed = 0
@@ -554,11 +551,6 @@ class TinyJit:
         if kind not in self._warned:
             self._warned.add(kind)
             warnings.warn(text, stacklevel=6)
-
-
-def _inside(value: Any) -> Any:
-    """The function in a TinyJit, for whoever looks for names."""
-    return value.function if type(value) is TinyJit else value
 
 
 # what changes the graph of everything; others change the code, see `code_knobs`
