@@ -224,12 +224,14 @@ class Tensor(CompatMixin, metaclass=_TensorType):
 
     @property
     def _form(self) -> forms.Form | None:
-        """The form of a value whose graph is not built yet."""
+        """The form of a value whose graph is not built yet, or of a view that is known."""
         cell = self._cell
-        formed = cell.formed
-        if cell._node is not None or not formed:
+        formed, write = cell.formed, cell.write
+        if cell._node is not None:
+            return formed[0].views.get(self._moves) if formed and self._moves else None
+        if not formed and not write:
             return None
-        form: forms.Form = formed[0]
+        form: forms.Form = formed[0] if formed else write[0].place
         return form.moved(self._moves) if self._moves else form
 
     def __repr__(self) -> str:
@@ -626,6 +628,11 @@ class Tensor(CompatMixin, metaclass=_TensorType):
         >>> x.grad.tolist()
         [2.0, 4.0]
         """
+        known = gradients.form_gradients(self, Tensor._live) if gradient is None else None
+        if known is not None:
+            for tensor, new in known:
+                tensor._add_gradient(new)
+            return self
         seed = gradients.seed_of("backward", self, gradient)
         gradients.check_knows("backward", self)
         graph = gradients.TensorGraph(self.uop)
@@ -645,10 +652,12 @@ class Tensor(CompatMixin, metaclass=_TensorType):
             hidden = [t for t in maybe if t.requires_grad] if asked else maybe
             graph.check_cuts("backward", hidden)
         for (tensor, _), node in zip(targets, slopes, strict=True):
-            new = tensor._gradient_tensor(node)
-            tensor.grad = new if tensor.grad is None else tensor.grad + new
-            tensor.grad.requires_grad = False
+            tensor._add_gradient(tensor._gradient_tensor(node))
         return self
+
+    def _add_gradient(self, new: Tensor) -> None:
+        self.grad = new if self.grad is None else self.grad + new
+        self.grad.requires_grad = False
 
     def gradient(self, *targets: Tensor, gradient: Any = None) -> list[Tensor]:
         """The gradients of this with respect to the targets; zeros for what it does not depend on.
@@ -757,8 +766,15 @@ class Tensor(CompatMixin, metaclass=_TensorType):
         return super()._made(with_identity(node), device, requires_grad)
 
     def realize(self, *lst: Any, do_update_stats: bool = True) -> Self:
-        if not lst and self._cell._node is None and eager.realize_form(self._cell):
-            return self
+        if self._cell._node is None:
+            if lst:
+                is_done = eager.realize_forms([self._cell, *[tensor._cell for tensor in lst]])
+            elif self._cell.write:
+                is_done = eager.realize_write(self._cell)
+            else:
+                is_done = eager.realize_form(self._cell)
+            if is_done:
+                return self
         # equal constants computed together would get one memory, and so become one parameter
         for tensor in (self, *lst):
             if gradients.is_own_constant(tensor._cell.value):

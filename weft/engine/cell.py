@@ -65,6 +65,7 @@ class Cell:
         "_life",
         "_node",
         "_seen_by",
+        "before",
         "born",
         "formed",
         "inline",
@@ -74,6 +75,7 @@ class Cell:
         "sources",
         "users",
         "version",
+        "write",
     )
     # None: it is known by its form (see forms.py), and nobody has asked for the graph yet
     _node: UOp | None
@@ -83,9 +85,14 @@ class Cell:
     sources: tuple[weakref.ref[Cell], ...]  # cells that wait, whose values are part of this one
     users: list[weakref.ref[Cell]]  # cells that wait, of which this one is a source
     origin: tuple[str, int] | None
+    # the same as `formed`, of a write to the storage that waits; the storage is the first one
+    write: Any
+    before: UOp | None  # what the value was before that write
     live: ClassVar[LiveSet[Cell]] = LiveSet()
     # those without a storage: the others are found by theirs (`holders_of`)
     lazy: ClassVar[LiveSet[Cell]] = LiveSet()
+    # those with writes that wait
+    writing: ClassVar[LiveSet[Cell]] = LiveSet()
 
     def __init__(self, value: UOp, pure: bool = False) -> None:
         self.version = 0
@@ -95,7 +102,7 @@ class Cell:
         self.pure = pure
         self.inline = self.is_asked = False
         self._node = value
-        self.formed = self.origin = None
+        self.formed = self.origin = self.write = None
         self.sources, self.users = (), []
         self.value = value
         _write_down(value, self.born)
@@ -114,20 +121,53 @@ class Cell:
         cell.born = next(_clock)
         cell.pure = cell.inline = cell.is_asked = False
         cell._seen_by = []
-        cell._life = cell._node = None
+        cell._life = cell._node = cell.write = None
         cell.formed = formed
         cell.sources = sources
         cell.users = []
         cell.origin = origin
         if sources:
-            mine = weakref.ref(cell)
-            for source in sources:
-                found = source()
-                if found is not None:
-                    found.users.append(mine)
+            cell._tell_sources()
         Cell.lazy.add(cell)
         Cell.live.add(cell)
         return cell
+
+    def written(self) -> None:
+        """The write that waited has happened."""
+        form, storages = self.write
+        self._node, self.before = self.before, None
+        self.formed = (form.place, storages[:1])
+        self.write = None
+        self.sources = ()
+        Cell.writing.remove(self)
+
+    def _tell_sources(self) -> None:
+        mine = weakref.ref(self)
+        for source in self.sources:
+            found = source()
+            if found is not None:
+                found.users.append(mine)
+
+    def write_form(
+        self,
+        write: tuple[Any, tuple[UOp, ...]],
+        sources: tuple[weakref.ref[Cell], ...],
+        origin: tuple[str, int] | None,
+    ) -> None:
+        """As `overwrite`, by a write that is known by its form."""
+        self.before = self._node
+        self._node = None
+        self.formed = ()
+        self.write = write
+        self.sources = sources
+        self.origin = origin
+        if self._seen_by:
+            self._take_back()
+        if sources:
+            self._tell_sources()
+        Cell.writing.add(self)
+        self.version += 1
+        self.born = next(_clock)
 
     @classmethod
     def of_new(cls, value: UOp, storage: UOp) -> Cell:
@@ -137,7 +177,7 @@ class Cell:
         cell.born = next(_clock)
         cell.pure = cell.inline = cell.is_asked = False
         cell._seen_by = []
-        cell._life = cell.formed = cell.origin = None
+        cell._life = cell.formed = cell.origin = cell.write = None
         cell.sources, cell.users = (), []
         cell._node = value
         storage.held.cells = [weakref.ref(cell)]
@@ -156,7 +196,7 @@ class Cell:
     @value.setter
     def value(self, value: UOp) -> None:
         self._node = value
-        self.formed = None
+        self.formed = self.write = None
         if self.sources:
             self.sources = ()
         if self._seen_by:
@@ -166,6 +206,10 @@ class Cell:
             Cell.lazy.add(self)
             return
         Cell.lazy.remove(self)
+        if self.is_realized:
+            Cell.writing.remove(self)
+        else:
+            Cell.writing.add(self)
         held = held_with(storage)
         for reference in held.cells:
             if reference() is self:
@@ -185,13 +229,13 @@ class Cell:
         """
         waiting = [cell for user in self.users if (cell := user()) and cell._node is None]
         for cell in (*waiting, self):
-            formed = cell.formed
+            formed = cell.formed or cell.write
             if not formed:
                 # another thread has built it just now
                 continue
             form, storages = formed
             cell._node = node = form.fill(storages, cell.origin)
-            cell.formed, cell.sources = (), ()
+            cell.formed, cell.sources, cell.write, cell.before = (), (), None, None
             for part in node.toposort(gate=_is_computed):
                 _write_down(part, cell.born)
         self.users.clear()
@@ -262,10 +306,20 @@ class Cell:
         """The BUFFER that holds the value, also while writes to it are pending."""
         node = self._node
         if node is None:
-            return None
+            write = self.write
+            return write[1][0] if write else None
         while node.op in (Ops.RESHAPE, Ops.SHRINK, Ops.AFTER):
             node = node.src[0]
         return node if node.op is Ops.BUFFER else None
+
+    def rests_in(self, storage: UOp) -> bool:
+        """Whether its value is in this memory, with no write pending."""
+        node = self._node
+        if node is None:
+            return False
+        while node.op in (Ops.RESHAPE, Ops.SHRINK):
+            node = node.src[0]
+        return node is storage
 
     @property
     def own_storage(self) -> UOp | None:

@@ -1,37 +1,34 @@
-"""Eager: values that are known by their form, computed in one step.
+"""Eager: values and writes that are known by their forms, computed in one step.
 
 In: cells that wait, known by their forms and storages. Out: the same cells, in memory.
-Sits on top of `forms`, beside realize, which does the same for any graph.
+Sits on top of `forms` and `launch`, beside realize, which does the same for any graph.
 Invariant: it does what realize would: the schedule comes from there and is looked up by form. Where
-more is to be decided than which memory is read (values that wait for each other, pending writes,
-recordings, checks), it answers False and realize decides.
+more is to be decided than which memory is read and written (values that wait for each other, other
+pending writes, recordings, checks), it answers False and realize decides.
 """
 
 from __future__ import annotations
 
-import sys
 import weakref
+from collections.abc import Iterable
 from typing import Any
 
-from weft.device import Buffer, Device
 from weft.engine import history, record, schedule
 from weft.engine import realize as engine
 from weft.engine.cell import Cell
-from weft.engine.forms import Form, state_now
-from weft.engine.prepared import Prepared, Request
-from weft.engine.schedule import prepare_schedule
-from weft.engine.spare import ALONE
-from weft.engine.storage import Held, buffer_of, shaped
-from weft.helpers import GlobalCounters
+from weft.engine.forms import WriteForm, form_of, is_on, sources_of, state_now
+from weft.engine.known import forget, forget_readers
+from weft.engine.launch import Launch, NoLaunch, make_launch
+from weft.engine.operands import user_line
+from weft.errors import OutOfMemory
 from weft.uop.node import UOp
 
-# results up to this size are kept for the next one, if nobody holds them any more
-_MOST_BYTES = 1 << 12
-_MOST_KEPT = 2
-# so many kinds of them
-_MOST_KINDS = 64
+# launches of several values together
+_MOST_LAUNCHES = 1 << 10
+_launches: dict[tuple[Any, ...], Launch | NoLaunch] = {}
 
 
+# ------------------------------------------------------------ one value
 def realize_form(cell: Cell) -> bool:
     """Compute a cell that is known by its form; False if it has to be done with its graph."""
     state = state_now()
@@ -40,26 +37,36 @@ def realize_form(cell: Cell) -> bool:
     formed = cell.formed
     if not formed:
         return False
-    form, leaves = formed
+    form, storages = formed
     launch = form.launches.get(state)
     if launch is None or launch.generation != schedule.generation:
-        launch = form.launches[state] = make_launch(form)
+        launch = make_launch([form.value], [False], form.holes, str(form.device))
+        form.launches[state] = launch
     if not launch.is_known:
         return False
     with engine._lock:
         if cell._node is not None:
             return cell.is_realized
-        place, view = launch.run(leaves)
-        place.held.cells = [weakref.ref(cell)]
-        cell._node = view
-        cell.formed = None
-        cell.sources = ()
-        Cell.lazy.remove(cell)
-        if cell._seen_by:
-            cell._take_back()
+        try:
+            ((place, view),) = launch.run(storages)
+        except OutOfMemory:
+            # said by realize, which knows more
+            return False
+        _settle(cell, place, view)
         if form.slopes:
-            history.note_form(place, form, leaves)
+            history.note_form(place, form, storages, form.slopes)
     return True
+
+
+def _settle(cell: Cell, place: UOp, view: UOp) -> None:
+    place.held.cells = [weakref.ref(cell)]
+    view.origin = cell.origin
+    cell._node = view
+    cell.formed = None
+    cell.sources = ()
+    Cell.lazy.remove(cell)
+    if cell._seen_by:
+        cell._take_back()
 
 
 def _is_entangled(cell: Cell) -> bool:
@@ -73,163 +80,199 @@ def _is_entangled(cell: Cell) -> bool:
     return False
 
 
-class Launch:
-    """The prepared schedule of a form: which programs run over which storages."""
-
-    __slots__ = (
-        "_kept",
-        "_mem",
-        "_memory",
-        "_ops",
-        "_order",
-        "_origin",
-        "_shape",
-        "_single",
-        "_submit",
-        "generation",
-        "prepared",
-    )
-    is_known = True
-
-    def __init__(self, form: Form, prepared: Prepared, order: list[int]) -> None:
-        self.generation = schedule.generation
-        self.prepared = prepared
-        # the number of the storage that each input of the schedule is
-        self._order = order
-        self._shape = form.shape
-        self._submit = Device[str(form.device)].queue.submit
-        self._origin = prepared.steps[0].origin
-        number = prepared.results[0]
-        assert number is not None
-        self._memory = prepared.made[number - prepared.inputs]
-        self._ops = sum([int(step.runner.ops) for step in prepared.steps if step.runner])
-        self._mem = sum([int(step.runner.mem) for step in prepared.steps if step.runner])
-        memory = self._memory
-        self._kept = _spares_of(memory.device, memory.size, memory.dtype, form.shape)
-        self._single = None
-        if len(prepared.steps) == 1 and len(prepared.made) == 1:
-            self._single = self._whole_arguments()
-
-    def _whole_arguments(self) -> tuple[Any, list[int]] | None:
-        """Of one kernel over whole memories: its program, and the memory of each argument, counted
-        as the form counts them; -1 is the result."""
-        prepared = self.prepared
-        step = prepared.steps[0]
-        numbers = []
-        for number, offset, size in step.arguments:
-            if offset:
-                return None
-            if number >= prepared.inputs:
-                if size != self._memory.size:
-                    return None
-                numbers.append(-1)
-            else:
-                numbers.append(self._order[number])
-        assert step.runner is not None
-        return step.runner.program, numbers
-
-    def _take(self) -> tuple[UOp, Buffer, UOp]:
-        """Memory for the result: that of an earlier one if all that was made of it is gone."""
-        for entry in self._kept:
-            if (
-                sys.getrefcount(entry[2]) == ALONE
-                and sys.getrefcount(entry[0]) == ALONE + 1
-                and sys.getrefcount(entry[1]) == ALONE + 1
-                and entry[1]._opaque is not None
-            ):
-                place, buffer, view = entry
-                held = place.held
-                held.cells, held.expressions = [], []
-                held.is_shared = held.is_part = False
-                held.past = None
-                return place, buffer, view
-        memory = self._memory
-        buffer = Buffer(memory.device, memory.size, memory.dtype).allocate()
-        place = UOp.new_buffer(memory.device, memory.size, memory.dtype)
-        held = place.held = Held()
-        held.buffer = buffer
-        view = shaped(place, self._shape)
-        if ALONE is not None and view is not place and buffer.nbytes <= _MOST_BYTES:
-            self._kept.append([place, buffer, view])
-            del self._kept[:-_MOST_KEPT]
-        return place, buffer, view
-
-    def run(self, leaves: tuple[UOp, ...]) -> tuple[UOp, UOp]:
-        """The BUFFER of the result, and a view of it in the form's shape."""
-        single = self._single
-        if single is None:
-            request = Request((), [leaves[number] for number in self._order])
-            found = engine.execute(self.prepared, request)[0]
-            assert found is not None
-            return found, shaped(found, self._shape)
-        place, buffer, view = self._take()
-        program, numbers = single
-        buffers = []
-        for number in numbers:
-            if number < 0:
-                buffers.append(buffer)
-            else:
-                leaf = leaves[number]
-                held = leaf.held
-                buffers.append(buffer_of(leaf) if held is None or not held.buffer else held.buffer)
-        self._submit(program, buffers, (), False, self._origin)
-        GlobalCounters.kernel_count += 1
-        GlobalCounters.global_ops += self._ops
-        GlobalCounters.global_mem += self._mem
-        return place, view
+# ------------------------------------------------------------ writes
+def assign_form(tensor: Any, x: Any) -> bool:
+    """Let a tensor's storage wait for the value of another; False if graphs have to say how."""
+    if not is_on(state_now()) or type(x) is not type(tensor) or tensor._moves:
+        return False
+    cell, other = tensor._cell, x._cell
+    if cell._node is None or cell.pure:
+        return False
+    formed = cell.formed or form_of(cell)
+    theirs = other.formed or (other._node is not None and form_of(other))
+    if not formed or not theirs:
+        return False
+    place, (storage,) = formed
+    form, read = theirs
+    if x._moves:
+        form = form.moved(x._moves)
+    if form.shape != place.shape or form.dtype is not place.dtype or form.device != place.device:
+        return False
+    if Cell.is_shared(storage) or storage.held.is_part:
+        return False
+    is_trained = (cell.is_asked or tensor.grad is not None) and storage.held.past is None
+    if not is_trained and storage in [read[number] for number in form.slopes]:
+        return False
+    storages = tuple(dict.fromkeys((storage, *read)))
+    numbers = {one: number for number, one in enumerate(storages)}
+    picked = tuple([numbers[one] for one in read])
+    key = ("assign", form, picked, is_trained)
+    write = place.calls.get(key)
+    if write is None:
+        write = place.calls[key] = WriteForm(place, form, picked, is_trained)
+    sources = sources_of(other) if other._node is None else ()
+    cell.write_form((write, storages), sources, user_line())
+    return True
 
 
-class NoLaunch:
-    """Stands for a form whose schedule is not one of kernels over memory alone."""
-
-    __slots__ = ("generation",)
-    is_known = False
-
-    def __init__(self) -> None:
-        self.generation = schedule.generation
-
-
-# memory of earlier results by kind, as [place, buffer, view]; those that were made first go first
-_spares: dict[tuple[Any, ...], list[list[Any]]] = {}
-
-
-def _spares_of(*kind: Any) -> list[list[Any]]:
-    found = _spares.get(kind)
-    if found is None:
-        while len(_spares) >= _MOST_KINDS:
-            _spares.pop(next(iter(_spares))).clear()
-        found = _spares[kind] = []
-    return found
-
-
-def free_spares() -> None:
-    """Keep no memory of earlier results."""
-    for kept in _spares.values():
-        kept.clear()
+def realize_write(cell: Cell) -> bool:
+    """Let the write happen that a cell waits for."""
+    state = state_now()
+    if not state.is_on or record.listeners:
+        return False
+    with engine._lock:
+        if not cell.write:
+            return cell.is_realized
+        form, storages = cell.write
+        storage = storages[0]
+        is_alone = form.is_repeatable and len(Cell.writing) == 1 and not _is_entangled(cell)
+        if not is_alone or _readers({cell: None}, {storage: cell}) != []:
+            return realize_forms([cell])
+        launch = form.launches.get(state)
+        if launch is None or launch.generation != schedule.generation:
+            launch = form.launches[state] = _make_launch([cell.write], storages)
+        if not launch.is_known:
+            return False
+        launch.run(storages)
+        _settle_all([cell], [cell.write], [], {storage: cell})
+    return True
 
 
-def make_launch(form: Form) -> Launch | NoLaunch:
-    """The schedule of a form, as it can be launched."""
-    prepared = _prepared_for(form)
-    return NoLaunch() if prepared is None else Launch(form, *prepared)
+# ------------------------------------------------------------ several values and writes
+def realize_forms(cells: Iterable[Cell]) -> bool:
+    """The same for several cells, some of which may be storages that are written."""
+    state = state_now()
+    if not state.is_on or record.listeners:
+        return False
+    with engine._lock:
+        wanted = {cell: None for cell in cells if not cell.pure and not cell.is_realized}
+        known: list[tuple[Any, tuple[UOp, ...]]] = []
+        written: dict[UOp, Cell] = {}
+        for cell in wanted:
+            formed = cell.formed or cell.write
+            if cell._node is not None or not formed:
+                return False
+            known.append(formed)
+            if cell.write:
+                written[formed[1][0]] = cell
+        if written:
+            readers = _readers(wanted, written)
+            if readers is None:
+                return False
+            for cell in readers:
+                wanted[cell] = None
+                known.append(cell.formed)
+        if not known:
+            return True
+        if not _is_closed(wanted, known, written):
+            return False
+        numbers: dict[UOp, int] = {}
+        pattern = [
+            numbers.setdefault(storage, len(numbers))
+            for _, storages in known
+            for storage in storages
+        ]
+        key = (state, *[form for form, _ in known], *pattern)
+        launch = _launches.get(key)
+        if launch is None or launch.generation != schedule.generation:
+            if len(_launches) >= _MOST_LAUNCHES:
+                _launches.clear()
+            launch = _launches[key] = _make_launch(known, tuple(numbers))
+        if not isinstance(launch, Launch):
+            return False
+        try:
+            reads = {storage for form, own in known for storage in _read(form, own)}
+            with engine.uninterrupted(not reads.isdisjoint(written)):
+                made = launch.run(tuple(numbers))
+                _settle_all(list(wanted), known, made, written)
+        except OutOfMemory:
+            return False
+    return True
 
 
-def _prepared_for(form: Form) -> tuple[Prepared, list[int]] | None:
-    sink = UOp.sink(form.value)
-    device = str(form.device)
-    prepared, request, _ = prepare_schedule(sink, device)
-    if request.values or prepared.conditions or prepared.overwritten or not prepared.steps:
+def _read(form: Any, storages: tuple[UOp, ...]) -> Iterable[UOp]:
+    if type(form) is not WriteForm:
+        return storages
+    return [storages[number] for number in form.picked]
+
+
+def _make_launch(known: list[Any], storages: tuple[UOp, ...]) -> Launch | NoLaunch:
+    holes = [UOp.new_buffer(s.arg.device, s.arg.size, s.dtype) for s in storages]
+    standing = dict(zip(storages, holes, strict=True))
+    values = [form.fill([standing[storage] for storage in own]) for form, own in known]
+    is_write = [type(form) is WriteForm for form, _ in known]
+    devices = {value.device for value in values}
+    device = devices.pop()
+    if devices or not isinstance(device, str):
+        return NoLaunch()
+    return make_launch(values, is_write, holes, device)
+
+
+def _readers(wanted: dict[Cell, None], written: dict[UOp, Cell]) -> list[Cell] | None:
+    """Other cells whose values read what is written, oldest first; None if only graphs can tell."""
+    found = []
+    for cell in Cell.lazy:
+        if cell.pure or cell in wanted:
+            continue
+        formed = cell.formed
+        if cell._node is not None or not formed:
+            if cell.value.device is None:
+                continue
+            return None
+        if any([storage in written for storage in formed[1]]):
+            found.append(cell)
+    if any([cell not in wanted for cell in Cell.writing]):
         return None
-    number = prepared.results[0]
-    if number is None or number < prepared.inputs or not Device[device].executes:
-        return None
-    if prepared.made[number - prepared.inputs].contents is not None:
-        return None
-    engine.load_programs(prepared, None)
-    if any([step.is_transfer or step.runner is None for step in prepared.steps]):
-        return None
-    if any([step.runner.variables for step in prepared.steps if step.runner]):
-        return None
-    numbers = {hole: i for i, hole in enumerate(form.holes)}
-    order = [numbers[node] for node in request.inputs]
-    return prepared, order
+    return sorted(found, key=lambda cell: cell.born)
+
+
+def _is_closed(wanted: dict[Cell, None], known: list[Any], written: dict[UOp, Cell]) -> bool:
+    """Whether nobody else has to know that these are in memory, nor they of each other."""
+    for cell, (form, storages) in zip(wanted, known, strict=True):
+        related = [found for r in (*cell.sources, *cell.users) if (found := r()) is not None]
+        for other in related:
+            if other not in wanted:
+                return False
+        slopes = form.slopes
+        if not slopes:
+            continue
+        is_lost = any([storages[number] in written for number in slopes])
+        if type(form) is WriteForm and is_lost:
+            return False
+        if related and not is_lost:
+            # gradients find them by their graphs
+            return False
+    return True
+
+
+def _settle_all(
+    cells: list[Cell], known: list[Any], made: list[tuple[UOp, UOp]], written: dict[UOp, Cell]
+) -> None:
+    """The values are in memory, and the writes have happened."""
+    if written:
+        history.overwrite_forms(written)
+        for storage in written:
+            if storage.held.expressions:
+                forget(storage)
+    fresh = iter(made)
+    places = []
+    for cell, (form, storages) in zip(cells, known, strict=True):
+        if type(form) is WriteForm:
+            place = storages[0]
+            cell.written()
+        else:
+            place, view = next(fresh)
+            _settle(cell, place, view)
+        places.append(place)
+    for place, (form, storages) in zip(places, known, strict=True):
+        slopes = form.slopes
+        if not slopes:
+            continue
+        is_lost = any([storages[number] in written for number in slopes])
+        if type(form) is WriteForm:
+            read = tuple([storages[number] for number in form.picked])
+            history.note_form(place, form.source, read, form.source.slopes, is_lost)
+        else:
+            history.note_form(place, form, storages, slopes, is_lost)
+    if written:
+        forget_readers(set(written))

@@ -25,7 +25,7 @@ from weft.engine.cell import Cell
 from weft.engine.host import is_storage
 from weft.engine.operands import Move, apply_moves, user_line
 from weft.engine.storage import shaped
-from weft.gradient import Identity, gradient_rules, is_differentiable
+from weft.gradient import Identity, as_event, gradient_rules, is_differentiable
 from weft.knobs import (
     CALL_CACHE,
     CHECK_NAN,
@@ -167,6 +167,38 @@ class Form:
                 )
             self._slopes = found
         return found
+
+
+class WriteForm:
+    """A storage that gets the value of a form: the first of the storages that it is over.
+
+    `picked` are the numbers of those that the value reads. `is_trained`: no gradient passes.
+    """
+
+    __slots__ = ("is_trained", "launches", "picked", "place", "slopes", "source")
+
+    def __init__(self, place: Form, source: Form, picked: tuple[int, ...], trained: bool) -> None:
+        self.place = place
+        self.source = source
+        self.picked = picked
+        self.is_trained = trained
+        self.launches: dict[Any, Any] = {}
+        self.slopes = () if trained else tuple([picked[number] for number in source.slopes])
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether it does not read what it writes: interrupted, it may happen once more."""
+        return 0 not in self.picked
+
+    def fill(self, storages: Sequence[UOp], origin: tuple[str, int] | None = None) -> UOp:
+        """The next state of the storage."""
+        place = self.place.fill(storages[:1])
+        value = self.source.fill([storages[number] for number in self.picked], origin)
+        if self.is_trained:
+            value = UOp(Ops.DETACH, value.dtype, (value,))
+        state = place.after(as_event(place.store(value)))
+        state.origin = origin
+        return state
 
 
 _leaves: dict[tuple[Any, ...], Form] = {}
@@ -358,14 +390,18 @@ def made(kind: Any, found: Made, operands: tuple[Any, ...], storages: tuple[UOp,
         storages = tuple([storages[number] for number in picked])
     sources: tuple[Any, ...] = ()
     for operand in operands:
-        cell = operand._cell
-        if cell._node is None:
-            sources = (*sources, weakref.ref(cell), *[s for s in cell.sources if s() is not None])
+        if operand._cell._node is None:
+            sources = (*sources, *sources_of(operand._cell))
     cell = Cell.of_form((found.form, storages), sources, user_line())
     if len(sources) > _MOST_SOURCES:
         # each further one would be told of all of them
         cell.value  # noqa: B018
     return kind._view_of(cell, found.moves)
+
+
+def sources_of(cell: Cell) -> tuple[weakref.ref[Cell], ...]:
+    """A cell that waits, and those that its value is made of."""
+    return (weakref.ref(cell), *[source for source in cell.sources if source() is not None])
 
 
 def _missed(

@@ -9,15 +9,18 @@ if that value has been put into memory since.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable
 from typing import Any
 
 from weft.dtype import dtypes
 from weft.engine import known
+from weft.engine.cell import Cell
+from weft.engine.forms import Form, form_of, form_over, is_on, state_now
 from weft.engine.history import Past, Unfolded, executed, past_of
-from weft.engine.operands import apply_moves, cast_value
+from weft.engine.operands import apply_moves, cast_value, user_line
 from weft.errors import ArgumentError, DTypeError, ShapeError
-from weft.gradient import Identity, compute_gradient, gradient_rules, is_differentiable
+from weft.gradient import NO_GRAD, Identity, compute_gradient, gradient_rules, is_differentiable
 from weft.helpers import prod
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
@@ -82,6 +85,75 @@ class TensorGraph:
                     f"{what}() through a Tensor that is in memory and can no longer be "
                     f"differentiated: {past.reason}"
                 )
+
+
+def form_gradients(root: Any, live: Iterable[Any]) -> list[tuple[Any, Any]] | None:
+    """What `backward` gives each of the live tensors whose gradients are asked for, if the root is
+    known by its form and they are whole storages that it reads; else None.
+
+    Equal calls have equal gradients, which are forms as well.
+    """
+    cell = root._cell
+    formed = cell.formed
+    state = state_now()
+    if cell._node is not None or not formed or not is_on(state) or NO_GRAD:
+        return None
+    if any([(source := r()) is not None and source.is_asked for r in cell.sources]):
+        return None
+    form, storages = formed
+    if root._moves:
+        form = form.moved(root._moves)
+    if not dtypes.is_float(form.dtype) or prod(form.shape) != 1:
+        return None
+    numbers = {storage: number for number, storage in enumerate(storages)}
+    asked: list[Any] = []
+    parts: list[Any] = []
+    for tensor in live:
+        number = numbers.get(tensor._cell.storage) if tensor._requires_grad else None
+        if number is None:
+            continue
+        whole = tensor._cell.formed or (not tensor._cell.write and form_of(tensor._cell))
+        if not whole or tensor._moves:
+            return None
+        asked.append(tensor)
+        parts.append((whole[0], number))
+    if not asked:
+        return None
+    for number in form.slopes:
+        past = past_of(storages[number])
+        if past is not None and (past.is_cut or past.is_asked_now({})):
+            return None
+    key = ("backward", state, *parts)
+    found = form.calls.get(key)
+    if found is None:
+        found = form.calls[key] = _gradient_forms(form, parts)
+    if not found:
+        return None
+    around = tuple([source for source in cell.sources if source() is not None])
+    result = []
+    for tensor, (slope, picked, holds_root) in zip(asked, found, strict=True):
+        own = storages if picked is None else tuple([storages[number] for number in picked])
+        sources = (weakref.ref(cell), *around) if holds_root else around
+        new = Cell.of_form((slope, own), sources, user_line())
+        result.append((tensor, type(root)._view_of(new, ())))
+    return result
+
+
+def _gradient_forms(form: Form, parts: list[tuple[Form, int]]) -> list[Any]:
+    """The forms of the gradients with respect to some storages; [] if one of them has none."""
+    order = form.value.toposort()
+    targets = [whole.fill([form.holes[number]]) for whole, number in parts]
+    if any([target not in order for target in targets]):
+        return []
+    seed = UOp.const(form.dtype, 1.0)
+    found = TensorGraph(form.value).gradients(seed, [[target] for target in targets])
+    result: list[Any] = []
+    for slope in found:
+        made = None if slope is None else form_over(slope, form.holes, form.depth + 1)
+        if slope is None or made is None:
+            return []
+        result.append((*made, form.value in slope.toposort()))
+    return result
 
 
 def check_knows(what: str, tensor: Any) -> None:

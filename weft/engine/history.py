@@ -72,12 +72,13 @@ class Past:
         behind: Behind,
         form: Form | None = None,
         leaves: tuple[UOp, ...] = (),
+        reason: str = "",
     ) -> None:
         self._storage = weakref.ref(storage)
         self._expression = expression
         self._form = form
         self._leaves = leaves
-        self.reason = ""
+        self.reason = reason
         self._reads: frozenset[UOp] | None = None
         self.is_asked = behind.is_asked
         self.levels = behind.levels
@@ -86,6 +87,11 @@ class Past:
         self._dependents: list[weakref.ref[Past]] = []
         self._callbacks: list[Any] = []
         self._before = behind.pasts
+        held_with(storage).past = self
+        _pasts.add(self)
+        if reason:
+            self._forget_before()
+            return
         self._alive = len(behind.cells) + len(behind.pasts)
         mine = weakref.ref(self)
 
@@ -97,8 +103,6 @@ class Past:
         self._callbacks = [weakref.ref(cell.life, lose) for cell in behind.cells]
         for past in behind.pasts:
             past._dependents.append(mine)
-        held_with(storage).past = self
-        _pasts.add(self)
 
     @property
     def is_open(self) -> bool:
@@ -158,8 +162,12 @@ class Past:
         """The expression is given up; what may have been behind it is remembered."""
         if not self.is_open:
             return
-        self._targets = [weakref.ref(cell) for cell in _targets_behind(self)]
         self.reason = reason
+        self._forget_before()
+
+    def _forget_before(self) -> None:
+        if self._before:
+            self._targets = [weakref.ref(cell) for cell in _targets_behind(self)]
         self.levels = self.nbytes = 0
         self.expression = None
         self._callbacks, self._before = [], []
@@ -298,30 +306,34 @@ def _past(storage: UOp, value: UOp, lazy: dict[UOp, list[Cell]], lost: Lost) -> 
         return None
     reason = lost.reason if stale else _reason_to_cut(behind)
     if reason:
-        past = Past(storage, expression, behind)
-        past.cut(reason)
-        return past
+        return Past(storage, None, behind, reason=reason)
     # the expression itself knows its memory (`Known`), which would keep itself alive through it
     twin = as_twin(expression)
     twin.origin = value.origin
     return Past(storage, twin, behind)
 
 
-def note_form(storage: UOp, form: Form, leaves: tuple[UOp, ...]) -> None:
-    """The value of a form was just put into memory; nothing was overwritten meanwhile, and nothing
-    that it is made of waits."""
+def note_form(
+    storage: UOp,
+    form: Form,
+    leaves: tuple[UOp, ...],
+    slopes: tuple[int, ...],
+    is_lost: bool = False,
+) -> None:
+    """The value of a form was just put into memory, and nothing that it is made of waits. `slopes`
+    are the storages that it may be differentiated to; `is_lost`: one of them was overwritten."""
     cells: dict[Cell, None] = {}
     pasts: dict[Past, None] = {}
     levels = nbytes = 0
     is_asked = False
-    for number in form.slopes:
+    for number in slopes:
         leaf = leaves[number]
         held = leaf.held
         if held is None:
             continue
         for reference in held.cells:
             cell = reference()
-            if cell is not None and cell.is_realized and cell.storage is leaf:
+            if cell is not None and cell.rests_in(leaf):
                 cells[cell] = None
                 is_asked = is_asked or cell.is_asked
         past = held.past
@@ -334,10 +346,11 @@ def note_form(storage: UOp, form: Form, leaves: tuple[UOp, ...]) -> None:
     if not cells and not pasts:
         return
     behind = Behind(list(cells), list(pasts), is_asked, levels + 1, nbytes)
-    reason = _reason_to_cut(behind) if pasts else ""
-    past = Past(storage, None, behind, form, leaves)
+    reason = _LOST if is_lost else _reason_to_cut(behind) if pasts else ""
     if reason:
-        past.cut(reason)
+        Past(storage, None, behind, reason=reason)
+    else:
+        Past(storage, None, behind, form, leaves)
 
 
 def _reason_to_cut(behind: Behind) -> str:
@@ -352,6 +365,10 @@ def _reason_to_cut(behind: Behind) -> str:
     return _TOO_LONG if behind.is_asked and is_long and not TRAINING else ""
 
 
+_LOST = (
+    "memory that it was computed from has been overwritten since (assign, an optimiser's "
+    "step). Call backward() before that, or detach() what shall not be differentiated"
+)
 _TOO_LONG = (
     f"it is the last of more than {MOST_LEVELS} values that were each realized and computed from "
     f"the one before (or of {MOST_BYTES >> 20} MB of them). End the chain with detach() or "
@@ -424,10 +441,7 @@ class Lost:
                 node = reference()
                 if node is not None and executed(node) is not None:
                     self.states[node] = shaped(ghost, node.shape)
-        self.reason = (
-            "memory that it was computed from has been overwritten since (assign, an optimiser's "
-            "step). Call backward() before that, or detach() what shall not be differentiated"
-        )
+        self.reason = _LOST
 
 
 def _ghost(storage: UOp) -> UOp:
@@ -440,6 +454,19 @@ def _ghost(storage: UOp) -> UOp:
         held.past, storage.held.past = past, None
         past._storage = weakref.ref(ghost)
     return ghost
+
+
+def overwrite_forms(owners: dict[UOp, Cell]) -> None:
+    """The same, of storages with one cell each, whose new contents are not differentiated to those
+    that they had."""
+    is_read = any([past.is_open and not past.reads.isdisjoint(owners) for past in _pasts])
+    if is_read or any([storage.held.expressions for storage in owners]):
+        overwrite(owners)
+        return
+    for storage, cell in owners.items():
+        # nothing leads to what was there any more
+        storage.held.past = None
+        cell.end_life()
 
 
 def overwrite(storages: Iterable[UOp]) -> Lost:

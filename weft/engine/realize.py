@@ -15,8 +15,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from weft.device import Buffer, Device
@@ -469,7 +469,7 @@ def uninterrupted(writes_in_place: bool) -> AbstractContextManager[None]:
     """Ctrl-C waits until a schedule that writes in place is through."""
     if not writes_in_place or threading.current_thread() is not threading.main_thread():
         return _NOTHING
-    return _without_interrupts()
+    return _WithoutInterrupts()
 
 
 _NOTHING = nullcontext()
@@ -477,27 +477,30 @@ _NOTHING = nullcontext()
 _SILENT_SECONDS = 1.0
 
 
-@contextmanager
-def _without_interrupts() -> Iterator[None]:
-    caught: list[threading.Timer] = []
-    before = signal.getsignal(signal.SIGINT)
-    if before is None:
-        yield
-        return
+class _WithoutInterrupts:
+    """Notes Ctrl-C, and gives it to whoever it was for in the end."""
 
-    def note(number: int, frame: Any) -> None:
-        if not caught:
-            caught.append(threading.Timer(_SILENT_SECONDS, _say_waiting))
-            caught[0].daemon = True
-            caught[0].start()
+    __slots__ = ("_before", "_caught")
 
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-        if caught:
-            caught[0].cancel()
+    def __enter__(self) -> None:
+        self._caught: threading.Timer | None = None
+        self._before = signal.getsignal(signal.SIGINT)
+        # None: somebody has set it who knows no Python
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._note)
+
+    def _note(self, number: int, frame: Any) -> None:
+        if self._caught is None:
+            self._caught = threading.Timer(_SILENT_SECONDS, _say_waiting)
+            self._caught.daemon = True
+            self._caught.start()
+
+    def __exit__(self, *error: object) -> None:
+        if self._before is None:
+            return
+        signal.signal(signal.SIGINT, self._before)
+        if self._caught is not None:
+            self._caught.cancel()
             signal.raise_signal(signal.SIGINT)
 
 

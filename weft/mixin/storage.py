@@ -16,6 +16,7 @@ from weft.device import Device
 from weft.dtype import can_lossless_cast, dtypes, least_upper_dtype, strong_dtype
 from weft.engine import host
 from weft.engine.cell import Cell
+from weft.engine.eager import assign_form
 from weft.engine.gradients import detached, is_leaf
 from weft.engine.operands import apply_moves, cast_value, user_line
 from weft.engine.realize import realize_readers
@@ -42,6 +43,8 @@ class StorageMixin(ValuesMixin):
         >>> a.assign(Tensor([1.0, 2.0, 3.0])).tolist()
         [1.0, 2.0, 3.0]
         """
+        if assign_form(self, x):
+            return self
         if host.is_storage(self.device):
             return self._write(x)
         cell = self._cell

@@ -23,6 +23,7 @@ from weft.errors import ArgumentError, ShapeError
 from weft.helpers import dedup, prod
 from weft.knobs import FUSE_OPTIM
 from weft.nn.clip import clip_grad_norm_, clip_grad_value_, get_total_norm
+from weft.nn.step_call import StepCall
 from weft.tensor import Tensor
 
 __all__ = [
@@ -172,6 +173,12 @@ class Optimizer:
                 f"none of the {len(self.params)} parameters has a gradient; call backward() on a "
                 "loss that depends on them first"
             )
+        call = (
+            None if skip is not None else StepCall.of(self, [self.params[i].grad for i in present])
+        )
+        known = None if call is None else call.parts()
+        if known is not None:
+            return known
         changes: list[list[Change]] = []
         gradients = []
         for number in present:
@@ -188,7 +195,10 @@ class Optimizer:
         # gradients read what is overwritten, so they are computed before; in a fixed order, by
         # which a step is known to be the same as the one before
         rest = [*changed.pop(), *self.buffers]
-        return [gradients, *changed, *([rest] if rest else [])]
+        parts = [gradients, *changed, *([rest] if rest else [])]
+        if call is not None:
+            call.keep(parts)
+        return parts
 
     def _shared_changes(self, present: Sequence[int]) -> list[Change]:
         """What a step changes once for all parameters; `present` are those with a gradient."""
