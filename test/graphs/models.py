@@ -60,6 +60,9 @@ def attribute(name: str, value: Any) -> bytes:
         return head + text(5, tensor("", value)) + number(20, 4)
     if isinstance(value, Graph):
         return head + text(6, value.encode()) + number(20, 5)
+    if all(isinstance(one, float) for one in value):
+        packed = b"".join(varint(7 << 3 | 5) + struct.pack("<f", one) for one in value)
+        return head + packed + number(20, 6)
     return head + b"".join(number(8, one) for one in value) + number(20, 7)
 
 

@@ -63,7 +63,10 @@ def as_value(name: str, value: Any, wanted: OnnxValue) -> Any:
             f"the input {name!r} is of {value.dtype.name}, but the model takes {dtype.name}: "
             "cast it"
         )
-    return value
+    if value.device is None and value.numel():
+        # a constant is part of the expression that uses it: in memory it is an input like others
+        return Tensor(value.numpy(), dtype=value.dtype)
+    return value.realize()
 
 
 def _tensor_of(value: Any) -> Tensor:
@@ -112,7 +115,8 @@ def describe(value: Any) -> str:
     if isinstance(value, Tensor):
         return f"{value.dtype.name}[{', '.join(str(size) for size in value.shape)}]"
     if isinstance(value, numpy.ndarray):
-        kind = "string" if value.dtype == object else value.dtype.name
+        texts = value.dtype == object and all(isinstance(v, str) for v in value.reshape(-1))
+        kind = "string" if texts else value.dtype.name
         few = f" {value.tolist()}" if value.size <= 8 else ""
         return f"{kind}[{', '.join(str(size) for size in value.shape)}]{few:.100}"
     if isinstance(value, list):

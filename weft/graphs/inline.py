@@ -13,7 +13,7 @@ from typing import Any
 from weft.errors import DataError
 from weft.graphs.model import Function, Graph, Model, Node, Reference
 
-_MOST_NODES = 1_000_000
+_MOST_NODES = 200_000
 _DEEPEST = 100
 
 

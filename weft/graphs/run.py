@@ -16,7 +16,7 @@ from typing import Any
 import numpy
 
 from weft.engine.jit import TinyJit
-from weft.errors import DataError, JitError, MissingKeyError
+from weft.errors import DataError, JitError, MissingKeyError, WeftError
 from weft.graphs.arrays import as_input, as_text
 from weft.graphs.inline import inline_functions
 from weft.graphs.model import Graph, load_model
@@ -25,9 +25,12 @@ from weft.graphs.walk import Kept, Specialise, Walk
 from weft.knobs import DEBUG
 from weft.nn.formats.source import Readable
 from weft.tensor import Tensor
+from weft.uop.node import Variable
 
 # values of an integer input that make programs of their own; with more, they are read when needed
 _MOST_STATIC = 16
+# sizes below this share one program from the beginning
+_LEAST_BOUND = 16
 
 
 @dataclass
@@ -37,6 +40,7 @@ class _Program:
     is_whole: bool = True
     jit: Any = None
     template: list[Any] = field(default_factory=list)
+    notes: dict[str, Any] = field(default_factory=dict)
 
 
 class OnnxRunner:
@@ -67,6 +71,7 @@ class OnnxRunner:
         self._static: set[str] = set()
         self._static_seen: dict[str, set[bytes]] = {}
         self._programs: dict[Any, _Program] = {}
+        self._symbolic = _Symbolic()
         _check_order(self.graph)
 
     def __repr__(self) -> str:
@@ -76,20 +81,24 @@ class OnnxRunner:
 
     def __call__(self, inputs: Mapping[str, Any] | None = None, debug: int = 0) -> dict[str, Any]:
         """The outputs by name: Tensors, lists of them, None, or arrays of strings."""
-        given = self._checked(dict(inputs or {}))
+        given, sizes = self._checked(dict(inputs or {}))
         while True:
             key, values = self._key(given)
+            if key not in self._programs and sizes:
+                found = self._symbolic.run(self, values, sizes, debug)
+                if found is not None:
+                    return dict(zip(self.graph.outputs, found, strict=True))
             program = self._programs.setdefault(key, _Program())
             try:
                 results = self._run(program, values, debug)
-            except Specialise as found:
+            except Specialise as special:
                 del self._programs[key]
-                self._static |= found.names
+                self._static |= special.names
                 continue
             return dict(zip(self.graph.outputs, results, strict=True))
 
     # ------------------------------------------------------------ inputs
-    def _checked(self, inputs: dict[str, Any]) -> dict[str, Any]:
+    def _checked(self, inputs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
         known = self.graph.inputs
         for name in inputs:
             if name not in known:
@@ -108,7 +117,7 @@ class OnnxRunner:
         for name in inputs:
             if name not in checked:
                 checked[name] = as_input(name, inputs[name], known[name], sizes)
-        return checked
+        return checked, {name: size for name, (size, _) in sizes.items()}
 
     def _key(self, given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """What tells programs apart, and the inputs with those on the host whose values do."""
@@ -136,7 +145,7 @@ class OnnxRunner:
                 program.jit, program.is_whole = None, False
                 if DEBUG >= 1:
                     print(f"onnx: runs node by node, for {error}")
-        walk = Walk(self._kept, is_recorded=False, debug=debug)
+        walk = Walk(self._kept, False, program.notes, debug)
         results = walk.outputs(values)
         found: list[Tensor] = []
         for result in results:
@@ -146,18 +155,110 @@ class OnnxRunner:
             Tensor.realize(*found, *kept)
         program.is_whole = program.is_whole and walk.is_whole
         if program.is_whole:
-            program.template = results
-            program.jit = TinyJit(_Replay(self._kept, values))
+            program.template = [_rebuilt(result, None) for result in results]
+            program.jit = TinyJit(_Replay(self._kept, values, program.notes))
         elif DEBUG >= 1:
             print(f"onnx: runs node by node, for {walk.why}")
         return results
 
 
+class _Symbolic:
+    """Programs for free sizes: the names of sizes in the model as Variables.
+
+    The first sizes of an input have a program of their own, with loops of known lengths. When
+    others come, one program for all is tried. Its inputs lie in memory for the greatest size so
+    far, rounded up to a power of two, so that nothing but the Variables' values changes.
+    """
+
+    def __init__(self) -> None:
+        self.seen: set[Any] = set()
+        self.refused: set[Any] = set()
+        self.bounds: dict[str, int] = {}
+        self.programs: dict[Any, _Program] = {}
+
+    def run(
+        self, runner: OnnxRunner, given: dict[str, Any], sizes: dict[str, int], debug: int
+    ) -> list[Any] | None:
+        """The outputs, or None: these sizes need a program of their own."""
+        form = tuple(
+            (name, _form(value, runner.graph.inputs[name])) for name, value in given.items()
+        )
+        if form in self.refused or min(sizes.values()) < 1:
+            return None
+        if form not in self.seen:
+            self.seen.add(form)
+            return None
+        for name, size in sizes.items():
+            least = 1 << (size - 1).bit_length()
+            self.bounds[name] = max(self.bounds.get(name, 0), least, _LEAST_BOUND)
+        bounds = {name: self.bounds[name] for name in sizes}
+        program = self.programs.setdefault((form, tuple(bounds.items())), _Program())
+        variables = {
+            name: Variable(_identifier(name), 1, bounds[name]).bind(size)
+            for name, size in sizes.items()
+        }
+        try:
+            values = {
+                name: _widened(value, runner.graph.inputs[name], bounds, variables)
+                for name, value in given.items()
+            }
+            results = runner._run(program, values, debug)
+            if program.is_whole:
+                return [_concrete(result) for result in results]
+            why = "a shape depends on computed values"
+        except (WeftError, Specialise) as error:
+            why = str(error)
+        self.refused.add(form)
+        if DEBUG >= 1:
+            print(f"onnx: one program for each of the sizes {', '.join(sizes)}, for {why}")
+        return None
+
+
+def _identifier(name: str) -> str:
+    return "size_" + "".join(c if c.isascii() and c.isalnum() else "_" for c in name)
+
+
+def _form(value: Any, wanted: OnnxValue) -> Any:
+    """What tells symbolic programs apart: all but the free sizes."""
+    if not isinstance(value, Tensor) or wanted.shape is None:
+        return _signature(value)
+    named = [n or size for n, size in zip(wanted.shape, value.shape, strict=True)]
+    return (tuple(named), value.dtype)
+
+
+def _widened(
+    value: Any, wanted: OnnxValue, bounds: dict[str, int], variables: dict[str, Any]
+) -> Any:
+    """An input in memory of the greatest sizes, of which the first part is looked at."""
+    names = wanted.shape or ()
+    if not isinstance(value, Tensor) or not any(isinstance(n, str) and n for n in names):
+        return value
+    whole = [
+        bounds[n] if isinstance(n, str) and n else size
+        for n, size in zip(names, value.shape, strict=True)
+    ]
+    array = value.numpy()
+    room = numpy.zeros(whole, dtype=array.dtype)
+    room[tuple(slice(0, size) for size in value.shape)] = array
+    seen = tuple(slice(0, variables[n]) if isinstance(n, str) and n else slice(None) for n in names)
+    return Tensor(room, dtype=value.dtype)[seen]
+
+
+def _concrete(value: Any) -> Any:
+    """A result with numbers for its sizes."""
+    if isinstance(value, list):
+        return [_concrete(one) for one in value]
+    if not isinstance(value, Tensor) or all(isinstance(size, int) for size in value.shape):
+        return value
+    return Tensor(value.numpy(), dtype=value.dtype)
+
+
 class _Replay:
     """The function that TinyJit captures: Tensors in a fixed order to Tensors in a fixed order."""
 
-    def __init__(self, kept: Kept, values: dict[str, Any]) -> None:
+    def __init__(self, kept: Kept, values: dict[str, Any], notes: dict[str, Any]) -> None:
         self.kept = kept
+        self.notes = notes
         # shapes and arrays of the host; the Tensors are given at each call
         self.values = {name: _rebuilt(value, None) for name, value in values.items()}
 
@@ -165,7 +266,7 @@ class _Replay:
         given = iter(tensors)
         values = {name: _rebuilt(value, given) for name, value in self.values.items()}
         found: list[Tensor] = []
-        for result in Walk(self.kept, is_recorded=True).outputs(values):
+        for result in Walk(self.kept, True, self.notes).outputs(values):
             _flatten(result, found)
         return found
 

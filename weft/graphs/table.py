@@ -21,6 +21,7 @@ from weft.dtype import DType
 from weft.errors import DataError, UnsupportedError
 from weft.graphs.types import Domain, OnnxDataType, OpSetId
 from weft.tensor import Tensor
+from weft.uop.node import UOp
 
 Host = numpy.ndarray[Any, Any]
 Either = Tensor | Host
@@ -159,6 +160,15 @@ def missing(name: str, domain: Domain, version: int) -> UnsupportedError:
 
 
 # ------------------------------------------------------------ what many lowerings need
+def is_symbolic(value: Any) -> bool:
+    """Whether an array of the host holds sizes that are Variables."""
+    return (
+        isinstance(value, numpy.ndarray)
+        and value.dtype == object
+        and any(isinstance(one, UOp) for one in value.reshape(-1))
+    )
+
+
 def refuse(what: str) -> DataError:
     """An error about the values of attributes or inputs; who calls adds the node."""
     return DataError(what)
@@ -191,7 +201,8 @@ def one_of(value: Host | None, default: Any = None) -> Any:
         return default
     if value.size != 1:
         raise refuse(f"one number is wanted, found shape {value.shape}")
-    return value.reshape(-1)[0].item()
+    found = value.reshape(-1)[0]
+    return found.item() if isinstance(found, numpy.generic) else found
 
 
 def like(values: Any, dtype: DType) -> Tensor:

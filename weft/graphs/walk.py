@@ -20,7 +20,7 @@ from weft.errors import ArgumentError, DataError, JitError, WeftError
 from weft.graphs.arrays import describe
 from weft.graphs.model import Graph, Node, StoredTensor
 from weft.graphs.operators import FAMILIES
-from weft.graphs.table import Host, Lowering, host_ops, lowering_of, missing
+from weft.graphs.table import Host, Lowering, host_ops, is_symbolic, lowering_of, missing
 from weft.graphs.types import NARROW, TYPE_OF_DTYPE, Domain, OnnxDataType
 from weft.helpers import prod
 from weft.tensor import Tensor
@@ -42,6 +42,8 @@ _UNFOLDED = frozenset(
     "Dropout".split()
 )
 _RANDOM = frozenset({"random numbers"})
+# on the sizes of inputs, or on small ones by value: known on the host, and the same in a program
+_SIZES = frozenset({"sizes"})
 # outputs are of the type of the first input, or of the second
 _KEEPS_TYPE = dict.fromkeys(
     "Identity Reshape Transpose Squeeze Unsqueeze Flatten Slice Gather Concat Split Expand Tile Pad"
@@ -97,8 +99,12 @@ class Scope:
 class Walk:
     """Each node lowered in turn. `is_recorded`: inside of a capture, where no value can be read."""
 
-    def __init__(self, kept: Kept, is_recorded: bool, debug: int = 0) -> None:
+    def __init__(
+        self, kept: Kept, is_recorded: bool, notes: dict[str, Host], debug: int = 0
+    ) -> None:
         self.kept = kept
+        # values that depend on sizes alone and that a lowering asked for, by name
+        self.notes = notes
         self.is_recorded = is_recorded
         self.debug = debug
         self.is_whole = True
@@ -112,7 +118,7 @@ class Walk:
         graph = self.kept.graph
         for name, value in values.items():
             scope.values[name] = value
-            scope.depends[name] = frozenset({name})
+            scope.depends[name] = frozenset({name}) if _has_tensors(value) else _SIZES
             kind = graph.inputs[name].onnx_type
             if kind in NARROW:
                 scope.types[name] = kind
@@ -123,7 +129,7 @@ class Walk:
         """What a caller gets: arrays of numbers as Tensors."""
         if isinstance(value, list):
             return [self._result(one) for one in value]
-        if isinstance(value, numpy.ndarray) and value.dtype != object:
+        if isinstance(value, numpy.ndarray) and not _holds_text(value):
             return self.tensor(value)
         return value
 
@@ -182,12 +188,16 @@ class Walk:
         return kept
 
     # ------------------------------------------------------------ values on the host and back
-    def fetch(self, value: Any, depends: frozenset[str], what: str) -> Host:
+    def fetch(self, value: Any, depends: frozenset[str], what: str, name: str = "") -> Host:
         """The values of a Tensor, if need be by computing it now."""
         if isinstance(value, numpy.ndarray):
             return value
         if not isinstance(value, Tensor):
             raise DataError(f"{what} is {describe(value)}, a Tensor is wanted")
+        if name and depends == _SIZES:
+            if name not in self.notes:
+                self.notes[name] = value.numpy()
+            return self.notes[name]
         if depends and not self.is_recorded:
             inputs = self.kept.graph.inputs
             small = all(
@@ -196,10 +206,10 @@ class Walk:
                 and not _is_float(inputs[name].dtype)
                 and not inputs[name].is_sequence
                 and _few(inputs[name].shape)
-                for name in depends
+                for name in depends - _SIZES
             )
-            if small:
-                raise Specialise(depends)
+            if small and depends - _SIZES:
+                raise Specialise(depends - _SIZES)
             if self.is_whole:
                 self.is_whole, self.why = False, what
         if depends:
@@ -215,6 +225,10 @@ class Walk:
         """A value of the host as a Tensor: one number is part of the kernel, more are stored."""
         if isinstance(value, Tensor):
             return value
+        if is_symbolic(value):
+            numbers = [Tensor(one).cast(dtypes.int64) for one in value.reshape(-1)]
+            joined = numbers[0].stack(*numbers[1:]) if len(numbers) > 1 else numbers[0]
+            return joined.reshape(value.shape)
         if not isinstance(value, numpy.ndarray) or value.dtype == object:
             raise DataError(f"found {describe(value)} where numbers are wanted")
         dtype = Tensor(value[:0].reshape(-1) if value.ndim else value.reshape(1)[:0]).dtype
@@ -238,6 +252,14 @@ class Walk:
 
     def _stored(self, made: Any) -> Tensor:
         return Tensor(numpy.asarray(made))
+
+
+def _holds_text(value: Host) -> bool:
+    return value.dtype == object and not is_symbolic(value)
+
+
+def _has_tensors(value: Any) -> bool:
+    return isinstance(value, Tensor) or (isinstance(value, list) and any(map(_has_tensors, value)))
 
 
 def _is_float(dtype: DType | None) -> bool:
@@ -344,8 +366,9 @@ class NodeCall:
             elif place == "host":
                 name = self.node.inputs[number]
                 what = f"input {number} ({name!r}) of {self.node}"
-                arguments.append(self.walk.fetch(value, self.depends_on(name), what))
-            elif isinstance(value, numpy.ndarray) and value.dtype == object:
+                note = name if self.scope.outer is None else ""
+                arguments.append(self.walk.fetch(value, self.depends_on(name), what, note))
+            elif isinstance(value, numpy.ndarray) and _holds_text(value):
                 arguments.append(value)
             else:
                 arguments.append(self.walk.tensor(value))
@@ -383,6 +406,7 @@ class NodeCall:
             if narrow in NARROW:
                 self.scope.types[name] = narrow
             if isinstance(value, numpy.ndarray):
+                self.scope.depends[name] = _SIZES if self.depends else frozenset()
                 continue
             self.scope.depends[name] = self.depends
             if not self.depends and not self.walk.is_recorded and self.scope.outer is None:
@@ -414,6 +438,8 @@ class NodeCall:
         """The type of an input, None if it is left out."""
         name = self.inputs[number] if number < len(self.inputs) else ""
         value = self.value(name)
+        if is_symbolic(value):
+            return OnnxDataType.INT64
         if isinstance(value, numpy.ndarray) and value.dtype == object:
             return self._narrow(name) or OnnxDataType.STRING
         if value is None or isinstance(value, list):

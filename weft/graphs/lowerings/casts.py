@@ -13,7 +13,7 @@ from typing import Any
 import numpy
 
 from weft.dtype import dtypes
-from weft.graphs.table import Call, Either, Host, lowers, refuse
+from weft.graphs.table import Call, Either, Host, is_symbolic, lowers, refuse
 from weft.graphs.types import NARROW, OnnxDataType, data_type
 from weft.tensor import Tensor
 
@@ -129,6 +129,9 @@ def converted(
     x: Either, kind: OnnxDataType, call: Call, saturate: bool = True, round_mode: str = "up"
 ) -> Tensor | Host:
     """A value as another type, strings too."""
+    if is_symbolic(x):
+        # a size is a size in any type of integers
+        return x if kind in (T.INT64, T.INT32) else to_kind(call.tensor(x), kind)
     if isinstance(x, numpy.ndarray) and x.dtype == object:
         return _cast_strings(x, kind, call)
     if kind is T.STRING:

@@ -21,6 +21,7 @@ from weft.graphs.table import (
     Host,
     axes_of,
     axis_of,
+    is_symbolic,
     lowers,
     one_of,
     refuse,
@@ -386,6 +387,8 @@ def eye_like(x: Tensor, *, dtype: int | None = None, k: int = 0) -> Tensor:
 @lowers("Range", since=11)
 def range_of(start: Host, limit: Host, delta: Host) -> Any:
     first, last, step = one_of(start), one_of(limit), one_of(delta)
+    if is_symbolic(limit) and isinstance(step, int) and step == 1:
+        return (Tensor.arange(last - first) + Tensor(first)).cast(dtypes.int64)
     if step == 0:
         raise refuse("a step of 0")
     count = max(0, math.ceil((last - first) / step))
