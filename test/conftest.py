@@ -29,7 +29,7 @@ os.environ["WEFT_CACHE"] = str(Path(_cache.name) / "cache")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-from weft import Tensor, disk, knobs  # noqa: E402
+from weft import Device, Tensor, disk, knobs  # noqa: E402
 
 hypothesis = found("hypothesis")
 if hypothesis is not None:
@@ -58,6 +58,19 @@ def restore_knobs() -> Iterator[None]:
     yield
     for name, value in before.items():
         knobs._VARIABLES[name]._turn(value)
+
+
+@pytest.fixture(autouse=True)
+def pin_device(request: pytest.FixtureRequest) -> Iterator[None]:
+    """`@pytest.mark.device("CPU")`: a test about that device, in a run with another default one."""
+    marker = request.node.get_closest_marker("device")
+    if marker is None:
+        yield
+        return
+    before = Device.DEFAULT
+    Device.DEFAULT = marker.args[0]
+    yield
+    Device.DEFAULT = before
 
 
 @pytest.fixture(autouse=True)

@@ -236,7 +236,7 @@ RULES: dict[str, tuple[Function, tuple[Array, ...]]] = {
     "CONTIGUOUS": (lambda x: x.square().contiguous() * x, (values(3),)),
     "CONTIGUOUS_BACKWARD": (lambda x: x.square().contiguous_backward() * x, (values(3),)),
     "FUNCTION": (lambda x: _cubed(x) * x, (values(3),)),
-    "COPY": (lambda x: x.square().to("PYTHON").to("CPU") * x, (values(3),)),
+    "COPY": (lambda x: x.square().to("PYTHON:1").to(x.device) * x, (values(3),)),
 }
 
 

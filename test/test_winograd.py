@@ -91,6 +91,7 @@ def test_values_and_gradients(name: str) -> None:
             torch.testing.assert_close(torch.as_tensor(left.numpy()), right)
 
 
+@pytest.mark.device("CPU")
 def test_followed_by_arithmetic_it_is_two_kernels() -> None:
     """One for the weights, one for everything else, with what is done to the result inside."""
     x, w = Tensor.ones(2, 8, 64, 64).contiguous().realize(), Tensor.ones(16, 8, 3, 3)
@@ -101,6 +102,7 @@ def test_followed_by_arithmetic_it_is_two_kernels() -> None:
         assert result[0, 0, 1, 1].item() == 73.0
 
 
+@pytest.mark.device("CPU")
 def test_knob_and_model() -> None:
     def kernels(side: int, channels: int, **knobs: int) -> int:
         x, w = Tensor.empty(4, channels, side, side), Tensor.empty(channels, channels, 3, 3)

@@ -157,6 +157,7 @@ def wrong_product(node: UOp) -> UOp:
     return node.src[0] * 2
 
 
+@pytest.mark.device("CPU")
 def test_a_wrong_kernel_is_found_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
     from weft.uop.matcher import PatternMatcher
 

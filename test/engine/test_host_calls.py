@@ -13,6 +13,8 @@ from weft.engine import host_calls
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
+# the host computes only where it shares the memory
+pytestmark = pytest.mark.device("CPU")
 CALLS: list[str] = []
 
 

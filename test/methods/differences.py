@@ -16,7 +16,7 @@ import numpy as np
 from test.methods.compare import TOLERANCES
 from test.methods.row import FLOATS, Array, Case, Row, tensors_of
 from test.methods.run import skip_if_absent
-from weft import Tensor
+from weft import Device, Tensor
 
 STEP = 2.0**-13
 # f(x + step * k) - f(x - step * k), weighted: the derivative but for terms of fifth order
@@ -60,12 +60,12 @@ class Function:
 
     def gradients(self, arrays: list[Array]) -> tuple[list[Tensor], list[Tensor]]:
         """(the float inputs, their gradients), not computed yet."""
-        tensors = tensors_of(arrays, self.asked, "float64", "CPU")
+        tensors = tensors_of(arrays, self.asked, "float64", Device.DEFAULT)
         results = self.row.run(tensors, self.asked)
         total: Any = None
         for i, weight in zip(self.floats, self.weights, strict=True):
             result = results[i].cast("float64")
-            part = (result * Tensor(weight, device=result.device)).sum().to("CPU")
+            part = (result * Tensor(weight, device=result.device)).sum().to(Device.DEFAULT)
             total = part if total is None else total + part
         inputs = [tensors[i] for i in self.places]
         return inputs, total.gradient(*inputs)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from test.optional import optional
-from weft import Tensor
+from weft import Device, Tensor
 
 ml_dtypes = optional("ml_dtypes")
 
@@ -229,6 +229,6 @@ def plan(row: Row, everything: bool) -> Iterator[tuple[Case, str, str]]:
     """
     for position, asked in enumerate(row.cases):
         for dtype in row.dtypes if everything or not position else row.dtypes[:1]:
-            yield asked, dtype, "CPU"
+            yield asked, dtype, Device.DEFAULT
         if row.small and (everything or not position):
             yield asked, row.dtypes[0], "PYTHON"

@@ -1,4 +1,4 @@
-"""Every row of the method table: shapes, dtypes and values, on the CPU and on the interpreter.
+"""Every row of the method table: shapes, dtypes and values, on the default device and on the interpreter.
 
 All cases run in the first dtype of a row, and the first case in all dtypes; METHODS=all in the
 environment runs all cases in all dtypes.
@@ -11,6 +11,7 @@ import pytest
 from test.methods.row import Case, Check, Row, plan
 from test.methods.run import EVERYTHING, check_values, names
 from test.methods.table import CHECKS, TABLE
+from weft import Device
 
 PLANS = [(row, *each) for row in TABLE for each in plan(row, EVERYTHING)]
 
@@ -20,7 +21,9 @@ def test_values(row: Row, asked: Case, dtype: str, device: str) -> None:
     check_values(row, asked, dtype, device)
 
 
-CHECKED = [(check, device) for check in CHECKS for device in ("CPU", "PYTHON")[: 1 + check.small]]
+CHECKED = [
+    (check, device) for check in CHECKS for device in (Device.DEFAULT, "PYTHON")[: 1 + check.small]
+]
 
 
 @pytest.mark.parametrize(

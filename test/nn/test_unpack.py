@@ -16,6 +16,8 @@ from weft.nn.formats.dequantise import FORMATS, BlockFormat
 from weft.nn.formats.relayout import laid_out
 from weft.renderer.llvmir import LLVMRenderer
 
+# how many kernels there are, and what they stage, is chosen for the CPU
+pytestmark = pytest.mark.device("CPU")
 BLOCKS = {f.name: f for f in FORMATS.values() if isinstance(f, BlockFormat)}
 SOME = ["Q4_0", "Q8_0", "Q4_K", "Q6_K"]
 ROWS = [17, 33, 100, 257]
