@@ -1,4 +1,4 @@
-"""Every row of the method table: shapes, dtypes and values, on the default device and on the interpreter.
+"""Every row of the method table: shapes, dtypes and values, on the default device and on PYTHON.
 
 All cases run in the first dtype of a row, and the first case in all dtypes; METHODS=all in the
 environment runs all cases in all dtypes.
