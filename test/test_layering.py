@@ -72,6 +72,7 @@ uop.ops
 uop.symbolic
 uop.distinct
 uop.scatter
+uop.segments
 uop.template
 uop.kernel_graph
 uop.unpacked

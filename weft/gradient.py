@@ -24,7 +24,7 @@ from weft.helpers import prod
 from weft.knobs import ContextVar
 from weft.mixin.dtype import sum_dtype
 from weft.slopes import times_power
-from weft.uop.args import FunctionArg
+from weft.uop.args import FunctionArg, combines_with
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
 from weft.uop.scatter import flat_index, new_state, put, wrapped
@@ -567,11 +567,12 @@ def after_gradient(gradient: UOp, node: UOp) -> Gradients:
             continue
         below = _pull_back(rest, state_views)
         parts[number] = _apply_views(below, place_views)
-        if store.arg is Ops.ADD:
+        combine = combines_with(store.arg)
+        if combine is Ops.ADD:
             continue
-        if store.arg in GroupOp.Reduce:
+        if combine is not None:
             raise ArgumentError(
-                f"the gradient of a write that combines with {store.arg.name} is not known, only "
+                f"the gradient of a write that combines with {combine.name} is not known, only "
                 "with ADD or nothing; detach() the result"
             )
         if all(view.op in _WHOLE for view in (*place_views, *state_views)):

@@ -25,6 +25,7 @@ from weft.codegen.linearize import linearize
 from weft.codegen.lower_index import lower_index
 from weft.codegen.merge import merge
 from weft.codegen.open_grid import open_grid, share_stages
+from weft.codegen.opt.gpu import runs_in_any_order
 from weft.codegen.opt.heuristic import optimise
 from weft.codegen.place import Nest
 from weft.codegen.separate import separate, separate_loops
@@ -149,6 +150,8 @@ def _lower(ast: UOp, renderer: Renderer) -> ProgramSpec:
         prove_program(uops, ast.arg.name, "linearize")
     if DEBUG >= 5:
         print(f"*** {ast.arg.name}: linear program\n{nodes_text(uops)}")
+    if DEBUG >= 1 and renderer.target.has_local and sink.src:
+        _say_in_order(ast, uops)
     names = {u.arg.name for u in program_variables(uops)}
     groups = [u for u in uops if u.op is Ops.SPECIAL]
     return ProgramSpec(
@@ -167,6 +170,20 @@ def _lower(ast: UOp, renderer: Renderer) -> ProgramSpec:
         local_size=tuple([int(size) for size in program_size(groups, "lidx")]),
         layout=renderer.layout(uops),
         shared_bytes=renderer.shared_bytes(uops),
+    )
+
+
+def _say_in_order(ast: UOp, uops: list[UOp]) -> None:
+    """`DEBUG=1`: a kernel that one thread of many runs, because its writes could not be proven to
+    be apart."""
+    if any([u.op is Ops.SPECIAL for u in uops]) or not any([u.op is Ops.RANGE for u in uops]):
+        return
+    if runs_in_any_order(ast):
+        return
+    where = f" of {ast.origin[0]}:{ast.origin[1]}" if ast.origin is not None else ""
+    print(
+        f"warning: kernel {ast.arg.name}{where} writes in order, on one thread: what its rounds "
+        "write is not known to be apart"
     )
 
 

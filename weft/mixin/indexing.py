@@ -224,10 +224,12 @@ class IndexingMixin(CreationMixin):
         values: Any,
         combine: Ops | None = None,
         cleared: Any = None,
+        unique: bool = False,
     ) -> Self:
         """A copy of this with values written at indices of its axes, one after another.
 
-        `cleared` is a number that is written to all those places first.
+        `cleared` is a number that is written to all those places first. `unique`: no place is named
+        twice, so the order does not matter.
         """
         start = self.cast(strong_dtype(self.dtype)).uop
         indices = [place.uop for place in places]
@@ -236,7 +238,7 @@ class IndexingMixin(CreationMixin):
         state = new_state(start, str(Device.canonicalize(device)), self.shape)
         if cleared is not None:
             state = put(state, indices, axes, UOp.const(start.dtype, cleared))
-        return self._from_uop(put(state, indices, axes, values.uop, combine))
+        return self._from_uop(put(state, indices, axes, values.uop, combine, unique))
 
     def _permuted(
         self, axes: Sequence[int], places: Sequence[Any], into: Self | None = None
@@ -451,7 +453,7 @@ class IndexingMixin(CreationMixin):
         # those beyond `count` too, by condition: CHECK_OOB=1 would take them for a mistake
         target = self.bitwise_and(order.le(count)).where(order - 1, count)
         empty = self._from_uop(UOp.const(dtypes.default_int, -1).expand((count,)))
-        return empty._written((0,), (target,), self._iota(total))
+        return empty._written((0,), (target,), self._iota(total), unique=True)
 
     def masked_select(self, mask: Any, size: int | None = None, fill_value: Any = 0) -> Self:
         """The elements where the mask is true, as a vector.

@@ -301,7 +301,8 @@ class SortMixin(ConvMixin):
         target = taken.where(taken.cast(dtypes.int32).cumsum(1) - 1, k)
         places = self._iota(count).expand(keys.shape)
         empty = left._constant(0).expand((rows, k))
-        return empty._written((0, 1), (row.expand(keys.shape), target), places).contiguous()
+        at = (row.expand(keys.shape), target)
+        return empty._written((0, 1), at, places, unique=True).contiguous()
 
 
 # ------------------------------------------------------------ by the host

@@ -18,6 +18,7 @@ from weft.schedule.decide import Plan, Slot, cat_pieces, gather_indices, gather_
 from weft.schedule.draft import Draft
 from weft.schedule.index import ZERO, Index, needed_guard
 from weft.schedule.place import order_of, storage_of
+from weft.uop.args import combines_with
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
 
@@ -57,8 +58,9 @@ class Builder:
                 place, value = node.src[0], node.src[1]
                 target = self._place(place, index)
                 result = self._value((value, index if value.shape else (), None))
-                if node.arg in GroupOp.Reduce:
-                    result = target.load().alu(node.arg, result.cast(target.dtype))
+                combine = combines_with(node.arg)
+                if combine is not None:
+                    result = target.load().alu(combine, result.cast(target.dtype))
             else:
                 target = self.homes[node].index(self.views.flatten(index, node.shape))
                 result = self._value((node, index, None))

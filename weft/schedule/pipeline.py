@@ -25,6 +25,7 @@ from weft.schedule.hazards import keep_apart, keep_state, separate_states
 from weft.schedule.limit import Wide, cut_wide_kernels, split_wide_joins
 from weft.schedule.merge import in_place_conflict, join_nests, merge_kernels
 from weft.schedule.order import CycleError, all_dependencies, order_kernels, torn_state
+from weft.schedule.order_writes import order_writes
 from weft.schedule.parameters import Argument, number_parameters
 from weft.schedule.place import is_whole_storage, storage_of
 from weft.schedule.prepare import PrepareContext, prepare
@@ -93,6 +94,9 @@ def make_schedule(
     """All passes. Repeated only when an in-place write turns out to need a value kept apart, or a
     kernel to have more buffers than its device takes."""
     context = PrepareContext(next_number, device, machines)
+    sink = order_writes(sink, machines, context.new_buffer)
+    if SPEC >= 2:
+        type_verify(sink, tensor_spec, "order_writes")
     plain = graph_rewrite(sink, prepare, ctx=context, name="prepare")
     if SPEC >= 2:
         fresh = PrepareContext(next_number, device, machines)
@@ -273,7 +277,8 @@ def _finish(wanted: list[UOp], ordered: list[Built], homes: dict[UOp, UOp]) -> S
             ast, arguments = number_parameters(kernel.stores)
             if SPEC >= 2:
                 verify_pass(ast, kernel_spec, "schedule", partial(number_parameters, kernel.stores))
-            schedule.items.append(Item(ast, arguments, device, _origin_of(root)))
+            ast.origin = _origin_of(root)
+            schedule.items.append(Item(ast, arguments, device, ast.origin))
         else:
             source = _plain(root.src[0])
             memory = storage_of(source) if _is_state(source) else homes[source]

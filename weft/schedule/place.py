@@ -7,7 +7,7 @@ The one invariant: a STORE's place is a chain of movement ops and GATHERs over o
 
 from __future__ import annotations
 
-from weft.uop.args import DISTINCT, UNIQUE
+from weft.uop.args import DISTINCT, OVERLAPPING, Unique
 from weft.uop.distinct import writes_apart
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
@@ -49,4 +49,7 @@ def order_of(store: UOp, made: UOp) -> str | None:
     place = store.src[0]
     while place.op in GroupOp.Movement:
         place = place.src[0]
-    return DISTINCT if place.op is not Ops.GATHER or store.arg == UNIQUE else IN_ORDER
+    if place.op is not Ops.GATHER or isinstance(store.arg, Unique):
+        return DISTINCT
+    # one number for all places
+    return OVERLAPPING if made.src[1].op is Ops.CONST else IN_ORDER

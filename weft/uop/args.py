@@ -21,8 +21,6 @@ from weft.uop.opset import Ops
 # Tags of a kernel's STORE. Which of its rounds write to one element: none (where the index alone
 # does not show it), or those of tiles that overlap, which write the same.
 DISTINCT, OVERLAPPING = "distinct", "overlapping"
-# the arg of a tensor's STORE through indices that name each place at most once
-UNIQUE = "unique"
 
 
 class AxisType(Enum):
@@ -115,6 +113,19 @@ class ReduceArg:
 
     op: Ops
     axes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Unique:
+    """The arg of a STORE through indices that name each place at most once, so in no order."""
+
+    combine: Ops | None = None  # the reduce op that joins a value with what is there
+
+
+def combines_with(arg: Any) -> Ops | None:
+    """The reduce op by which a STORE with this arg joins a value with what is there, if it does."""
+    found: Ops | None = arg.combine if isinstance(arg, Unique) else arg
+    return found
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any
 
 from weft.dtype import DType, dtypes
 from weft.helpers import prod
-from weft.uop.args import UNIQUE
+from weft.uop.args import Unique
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
@@ -52,7 +52,7 @@ def put(
     if combine is not None:
         indices = _every_round_reads(indices)
     place = UOp(Ops.GATHER, state.dtype, (state, *indices), tuple(axes))
-    store = UOp(Ops.STORE, dtypes.void, (place, values), UNIQUE if unique else combine)
+    store = UOp(Ops.STORE, dtypes.void, (place, values), Unique(combine) if unique else combine)
     return state.after(store)
 
 

@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 from weft.dtype import ConstFloat, DType, dtypes
 from weft.errors import WeftError
 from weft.uop.args import (
-    UNIQUE,
     BufferArg,
     FunctionArg,
     HostArg,
@@ -24,6 +23,7 @@ from weft.uop.args import (
     ReduceArg,
     StageArg,
     VariableArg,
+    combines_with,
 )
 from weft.uop.node import UOp
 from weft.uop.opset import OPSET, GroupOp, Ops, Typing
@@ -182,8 +182,8 @@ ARGS: dict[Ops, tuple[str, Callable[[Any], bool]]] = {
     Ops.SPECIAL: ("a name", lambda arg: isinstance(arg, str)),
     Ops.REDUCE: ("a reduce op", lambda arg: arg in GroupOp.Reduce),
     Ops.STORE: (
-        f"None, {UNIQUE!r}, or the reduce op that combines with what is there",
-        lambda arg: arg is None or arg == UNIQUE or arg in GroupOp.Reduce,
+        "None or the reduce op that combines with what is there, or a Unique of one of them",
+        lambda arg: (op := combines_with(arg)) is None or op in GroupOp.Reduce,
     ),
     Ops.STAGE: ("StageArg", lambda arg: isinstance(arg, StageArg)),
     Ops.LOCAL: ("LocalArg", lambda arg: isinstance(arg, LocalArg) and _is_int(arg.size, 0)),
