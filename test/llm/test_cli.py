@@ -10,6 +10,7 @@ import pytest
 
 from test.llm.made import SIZES, make, write_gguf
 from test.llm.vocabularies import byte_pair_values
+from weft.commands.main import main
 from weft.llm import cli
 
 
@@ -54,6 +55,16 @@ def test_each_line_is_a_prompt(
     half = len(answers) // 2
     # both prompts are the same, each begins anew
     assert answers[:half] == answers[half + 1 :] and answers
+
+
+def test_weft_chat_is_the_same_program(
+    model_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    common = ("--model", str(model_file), "--max_tokens", "4", "--max_context", "64")
+    _, expected, _ = run(capsys, monkeypatch, "Hello\n", *common)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Hello\n"))
+    assert main(["chat", *common]) == 0
+    assert capsys.readouterr().out == expected
 
 
 def test_mistakes_are_one_line(

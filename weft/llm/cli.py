@@ -89,12 +89,8 @@ def _template_of_folder(folder: Path) -> ChatTemplate | FallbackTemplate:
     return ChatTemplate(source, names)
 
 
-def build_parser() -> argparse.ArgumentParser:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="weft.llm",
-        description="Answers prompts: one a line on standard input, or a chat on a terminal.",
-    )
     parser.add_argument(
         "--model", required=True, help="a GGUF file, a Hugging Face folder, or a name"
     )
@@ -114,14 +110,17 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--benchmark", type=int, nargs="?", const=64, metavar="N", help="time N tokens and leave"
     )
-    return parser
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the program; the exit code."""
-    args = build_parser().parse_args(arguments)
+    parser = argparse.ArgumentParser(
+        prog="weft.llm",
+        description="Answers prompts: one a line on standard input, or a chat on a terminal.",
+    )
+    add_arguments(parser)
     try:
-        return _run(args)
+        return answer_all(parser.parse_args(arguments))
     except WeftError as error:
         print(f"weft.llm: {error}", file=sys.stderr)
         return 1
@@ -132,7 +131,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 130
 
 
-def _run(args: argparse.Namespace) -> int:
+def answer_all(args: argparse.Namespace) -> int:
+    """Loads the model and answers what comes in."""
     sampling = Sampling(
         args.temperature,
         args.top_k,
