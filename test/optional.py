@@ -26,7 +26,7 @@ BROUGHT_BY = {
     **dict.fromkeys(("perfetto", "selenium", "viztracer"), _EXTRA.format("browser")),
     **dict.fromkeys(("jinja2", "tokenizers", "huggingface_hub"), _EXTRA.format("llm")),
     "transformers": _EXTRA.format("torch"),
-    "nvidia": ".venv/bin/pip install nvidia-cuda-nvrtc-cu12",
+    "nvidia": _EXTRA.format("cuda-test"),
     "pyopencl": ".venv/bin/pip install pyopencl pocl-binary-distribution",
     "sentencepiece": ".venv/bin/pip install sentencepiece",
     "sklearn": ".venv/bin/pip install scikit-learn",
@@ -37,6 +37,7 @@ BROUGHT_BY = {
     "chromedriver": "apt-get install chromium-driver",
     "chromium": "apt-get install chromium",
     "git": "apt-get install git",
+    "ptxas": _EXTRA.format("cuda-test"),
 }
 
 

@@ -140,7 +140,9 @@ class _Kernel(GroupFunction):
         source, target = uop.src[0].dtype.scalar(), uop.dtype.scalar()
         if source is _bf16:
             return tuple([self.from_bf16(name) for name in names])
-        pairs = [names[first : first + 2] for first in range(0, len(names), 2)]
+        # chips without bfloat16 convert to float16 one at a time
+        step = 2 if _bf16 in self.native else 1
+        pairs = [names[first : first + step] for first in range(0, len(names), step)]
         found: list[str] = []
         for pair in pairs:
             if source in _FP8:

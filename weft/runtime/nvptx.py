@@ -21,8 +21,8 @@ from weft.errors import CompileError
 from weft.runtime.llvm import SOURCE_HINT, compiling, llvm_binding
 
 # In IR passes: LLVM simplifies addresses, unrolls short loops and moves what does not change out of
-# them. See docs/decisions/0022.
-PASS_LEVEL = 3
+# them. See docs/decisions/0023-kernels-for-gpus-through-llvm.md.
+PASS_LEVEL = 1
 # chips whose fp8 conversions need a later PTX than LLVM takes for them by itself
 _PTX_VERSIONS = {"sm_89": "+ptx81"}
 _ARCH = re.compile(r"sm_\d+[af]?\Z")
