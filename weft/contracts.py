@@ -293,8 +293,16 @@ class Graph(Protocol):
     def __init__(self, words: array[int]) -> None:
         """A graph over these words, which keep their place."""
 
-    def record(self, program: Program, arguments: Sequence[tuple[int, int]]) -> None:
-        """Adds a launch; its buffers, then its variables, are (word, what is added to it)."""
+    def record(
+        self,
+        program: Program,
+        arguments: Sequence[tuple[int, int]],
+        origin: Origin | None = None,
+    ) -> None:
+        """Adds a launch; its buffers, then its variables, are (word, what is added to it).
+
+        An error of the launch names `origin`, the user's line.
+        """
 
     def replay(self) -> None:
         """Runs all launches in order, with the words as they are now."""

@@ -104,3 +104,14 @@ def test_a_tensor_of_another_librarys_array_is_a_copy() -> None:
     assert x.tolist()[0][0] == 0
     assert Tensor(torch.ones(2, requires_grad=True), dtype="float16").dtype is dtypes.float16
     assert Tensor(torch.tensor(3)).item() == 3 and Tensor(torch.zeros(0, 3)).shape == (0, 3)
+
+
+def test_whoever_refuses_a_capsule_says_why() -> None:
+    """It drops the capsule with its exception pending: nothing of ours may run then."""
+    before = len(dlpack._given)
+    capsule = [Tensor([1.0]).__dlpack__()]
+    # an exception is pending while the list, and with it the capsule, goes
+    with pytest.raises(ZeroDivisionError):
+        _ = [1.0 / 0 for _ in [capsule.pop()]]
+    gc.collect()
+    assert len(dlpack._given) == before

@@ -238,6 +238,17 @@ def test_a_lost_context_names_the_kernel_and_the_line_once(
     assert (Tensor([1.0], device="CPU") + 1).tolist() == [2.0]
 
 
+def test_an_error_in_a_graph_names_its_lines(gpu: CUDADevice) -> None:
+    step = TinyJit(lambda x: (x + 1).realize())
+    x = Tensor([1.0] * 8, device=gpu.name).realize()
+    for _ in range(3):
+        step(x)
+    wild = Tensor._from_uop(node_of(Buffer.from_opaque(gpu.name, 8, dtypes.float32, 16)))
+    found = step(wild)
+    with pytest.raises(DeviceError, match=r"a graph of E_8 \(test_ops_cuda.py:\d+\)"):
+        found.tolist()
+
+
 def test_debug_2_waits_for_each_kernel(gpu: CUDADevice, capsys: pytest.CaptureFixture[str]) -> None:
     x = Tensor([1.0, 2.0], device=gpu.name).realize()
     with Context(DEBUG=2):

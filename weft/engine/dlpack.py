@@ -10,6 +10,8 @@ back exactly once.
 from __future__ import annotations
 
 import ctypes
+import gc
+import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -91,16 +93,11 @@ _is_capsule = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)
 _rename_capsule = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_SetName", _python)
 )
-# a capsule that is being destroyed must not be counted again, so it goes by its address
-_is_dying_capsule = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(
-    ("PyCapsule_IsValid", _python)
-)
-_dying_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
-    ("PyCapsule_GetPointer", _python)
-)
-
-# what was given away and not given back: address of the structure -> everything it points to
+# What was given away and not given back: address of the structure -> everything it points to, and
+# the capsule. A capsule has no destructor: whoever refuses one drops it with an exception pending,
+# and no Python may run then. So we hold it, and look who else does.
 _given: dict[int, tuple[Any, ...]] = {}
+_CAPSULE = 0  # its place in the tuple
 
 
 @_Deleter
@@ -108,12 +105,33 @@ def _give_back(address: int) -> None:
     _given.pop(address, None)
 
 
-@ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
-def _destroy(capsule: int) -> None:
-    """A capsule that nobody took: what it holds is given back."""
-    for name in _FORMS:
-        if _is_dying_capsule(capsule, name):
-            _given.pop(_dying_pointer(capsule, name), None)
+def _forget_unused() -> None:
+    """Gives back what is in capsules that nobody took and nobody holds any more."""
+    for address, entry in list(_given.items()):
+        if sys.getrefcount(entry[_CAPSULE]) == _ALONE and _name_of(entry[_CAPSULE]) is not None:
+            _given.pop(address, None)
+
+
+def _count_alone() -> int:
+    """What Python counts for an object in a tuple and nowhere else."""
+    entry = (object(),)
+    return sys.getrefcount(entry[_CAPSULE])
+
+
+_ALONE = _count_alone()
+
+
+def _on_collection(phase: str, facts: dict[str, Any]) -> None:
+    if _given and phase == "start":
+        _forget_unused()
+
+
+gc.callbacks.append(_on_collection)
+
+
+def _name_of(capsule: Any) -> bytes | None:
+    """Which form a capsule holds; None: it was taken, or is none of DLPack's."""
+    return next((name for name in _FORMS if _is_capsule(capsule, name)), None)
 
 
 def give(buffer: Buffer, shape: Sequence[int], versioned: bool) -> Any:
@@ -138,8 +156,11 @@ def give(buffer: Buffer, shape: Sequence[int], versioned: bool) -> Any:
     )
     managed.deleter = _give_back
     address = ctypes.addressof(managed)
-    _given[address] = (managed, buffer, sizes, steps)
-    return _new_capsule(address, name, ctypes.cast(_destroy, ctypes.c_void_p))
+    capsule = _new_capsule(address, name, None)
+    if _given:
+        _forget_unused()
+    _given[address] = (capsule, managed, buffer, sizes, steps)
+    return capsule
 
 
 def row_major(shape: Sequence[int]) -> list[int]:
@@ -181,7 +202,7 @@ def take(source: Any, device: str | None = None) -> Taken:
     It is on `device` if that has such memory, else on another device that has.
     """
     capsule = _capsule_of(source, device)
-    name = next((name for name in _FORMS if _is_capsule(capsule, name)), None)
+    name = _name_of(capsule)
     if name is None:
         raise ArgumentError("from_dlpack takes an array or a DLPack capsule that was not used yet")
     pointer = _capsule_pointer(capsule, name)

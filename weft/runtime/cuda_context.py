@@ -56,7 +56,9 @@ class Context:
         self._thread = threading.local()
         self._is_forked = False
         self.lost = ""  # why nothing can run any more
-        # counts launches; those up to `completed` are known to be done
+        # Counts launches: before and after the driver's call, and those that are known to be done.
+        # What is freed after a launch is then freed after its number, whatever other threads do.
+        self.noted = 0
         self.submitted = 0
         self.completed = 0
         self._recent: deque[tuple[str, Origin | None]] = deque(maxlen=64)
@@ -164,27 +166,37 @@ class Context:
 
     def _suspects(self) -> str:
         """The launches that may have failed, the last first."""
-        count = self.submitted - self.completed
+        count = self.noted - self.completed
         if count == 0:
             return "No kernel of weft was running."
         recent = list(self._recent)[-min(count, _NAMED) :]
-        named = [f"{name}{_place(origin)}" for name, origin in reversed(recent)]
+        named = [f"{name}{place_text(origin)}" for name, origin in reversed(recent)]
         more = f", and {count - len(named)} before" if count > len(named) else ""
         which = "It was" if count == 1 else f"It was one of {count} launches, the last first:"
         return f"{which} {', '.join(named)}{more}."
 
     # ------------------------------------------------------------ work
     def note_launch(self, name: str, origin: Origin | None) -> None:
-        """Something will be submitted."""
-        self.submitted += 1
-        self._recent.append((name, origin))
+        """Something will be submitted: `count_launch` follows."""
+        with self._lock:
+            self.noted += 1
+            self._recent.append((name, origin))
+
+    def count_launch(self) -> None:
+        """It was submitted."""
+        with self._lock:
+            self.submitted += 1
 
     def synchronize(self) -> None:
         """Returns when all that was submitted is done."""
         self.use()
         before = self.submitted
         self.call("cuStreamSynchronize", self.stream)
-        self.completed = max(self.completed, before)
+        with self._lock:
+            self.completed = max(self.completed, before)
+            if self.submitted == before:
+                # launches that were refused are not waited for
+                self.noted = before
 
     def _new_stream(self, flags: int) -> Any:
         stream = Pointer()
@@ -232,7 +244,8 @@ class Context:
             self.call("cuStreamWaitEvent", stream, self.mark() if event is None else event, 0)
 
 
-def _place(origin: Origin | None) -> str:
+def place_text(origin: Origin | None) -> str:
+    """A line of the user's, as it follows a kernel's name."""
     return "" if origin is None else f" ({PurePath(origin[0]).name}:{origin[1]})"
 
 

@@ -102,11 +102,10 @@ _OLDER = {
 
 
 class DriverError(DeviceError):
-    """A call that the driver refused."""
+    """A call that the driver refused; `args` are the message and the driver's code."""
 
-    def __init__(self, message: str, code: int) -> None:
-        super().__init__(message)
-        self.code = code
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class Driver:

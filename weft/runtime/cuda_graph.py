@@ -17,13 +17,16 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.contracts import Program
+from weft.contracts import Origin, Program
 from weft.errors import ArgumentError
 from weft.renderer.groups import WORD_LIMIT, WORD_SHIFT
-from weft.runtime.cuda_context import Context
+from weft.runtime.cuda_context import Context, place_text
 from weft.runtime.cuda_driver import U32, Pointer
 from weft.runtime.cuda_memory import CUDAAllocator
 from weft.runtime.cuda_program import CUDAProgram
+
+# kernels of a graph that an error names
+_NAMED = 8
 
 
 class _NodeParams(ctypes.Structure):
@@ -42,9 +45,15 @@ class _NodeParams(ctypes.Structure):
 class _Launch:
     """One kernel of the graph."""
 
-    def __init__(self, program: CUDAProgram, arguments: tuple[tuple[int, int], ...]) -> None:
+    def __init__(
+        self,
+        program: CUDAProgram,
+        arguments: tuple[tuple[int, int], ...],
+        origin: Origin | None,
+    ) -> None:
         self.program = program
         self.arguments = arguments
+        self.name = f"{program.name}{place_text(origin)}"
         self.node = Pointer()
         self.grid: tuple[int, int, int] = (1, 1, 1)
         self.group_words: dict[int, int] = {}  # word of the number of groups along an axis
@@ -70,12 +79,17 @@ class CUDAGraph:
         self._sent: array[int] = array("q")  # what the table holds
         self._last_values: list[Any] = []
 
-    def record(self, program: Program, arguments: Sequence[tuple[int, int]]) -> None:
+    def record(
+        self,
+        program: Program,
+        arguments: Sequence[tuple[int, int]],
+        origin: Origin | None = None,
+    ) -> None:
         """Adds a launch; its buffers, then its variables, are (word, what is added to it)."""
         expected = program.argument_count if isinstance(program, CUDAProgram) else -1
         if not isinstance(program, CUDAProgram) or len(arguments) != expected:
             raise ArgumentError(f"cannot record {program.name} with {len(arguments)} arguments")
-        self._launches.append(_Launch(program, tuple(arguments)))
+        self._launches.append(_Launch(program, tuple(arguments), origin))
         self._drop()
 
     def begin(self) -> None:
@@ -99,6 +113,7 @@ class CUDAGraph:
                 code = self._launch(self._exec, context.stream)
         if code:
             context.check(code, f"replaying {self._name}")
+        context.count_launch()
 
     def _send(self) -> int:
         """Copies the words to the table, in the order of the stream."""
@@ -128,9 +143,9 @@ class CUDAGraph:
         self._table = self._allocator.alloc(self._nbytes)
         self._copy = context.driver.cuMemcpyHtoDAsync_v2
         self._launch = context.driver.cuGraphLaunch
-        names = dict.fromkeys(launch.program.name for launch in self._launches)
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        self._name = f"a graph of {', '.join(list(names)[:3])}{more}"
+        names = list(dict.fromkeys(launch.name for launch in self._launches))
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        self._name = f"a graph of {', '.join(names[:_NAMED])}{more}"
         self._last_values = [None] * len(self._symbolic)
         graph, made = Pointer(), Pointer()
         context.call("cuGraphCreate", ctypes.byref(graph), 0)

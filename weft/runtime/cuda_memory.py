@@ -316,12 +316,13 @@ class CUDAAllocator(Allocator):
 
     def _after_copies(self) -> None:
         context = self.context
+        context.note_launch("a copy from the host", None)
         event = context.new_event()
         context.call("cuEventRecord", event, context.copies)
         context.call("cuStreamWaitEvent", context.stream, event, 0)
         # the driver keeps it until it has happened
         context.call("cuEventDestroy_v2", event)
-        context.note_launch("a copy from the host", None)
+        context.count_launch()
 
     def copyout(self, target: memoryview, opaque: Any) -> None:
         context, address, nbytes = self.context, self.address(opaque), target.nbytes
@@ -342,8 +343,9 @@ class CUDAAllocator(Allocator):
             other = source_allocator.context
             start = source_allocator.address(source)
             if other is context:
-                context.call("cuMemcpyDtoDAsync_v2", to, start, nbytes, context.stream)
                 context.note_launch("a copy", None)
+                context.call("cuMemcpyDtoDAsync_v2", to, start, nbytes, context.stream)
+                context.count_launch()
             else:
                 self._copy_from_peer(to, other, start, nbytes)
             return True
@@ -363,10 +365,11 @@ class CUDAAllocator(Allocator):
         before = other.mark()
         context.use()
         context.call("cuStreamWaitEvent", context.stream, before, 0)
+        context.note_launch(f"a copy from {other.name}", None)
         context.call(
             "cuMemcpyPeerAsync", to, context.handle, start, other.handle, nbytes, context.stream
         )
-        context.note_launch(f"a copy from {other.name}", None)
+        context.count_launch()
         after = context.mark()
         other.use()
         other.call("cuStreamWaitEvent", other.stream, after, 0)

@@ -7,6 +7,7 @@ Invariant: arguments are laid out as `word_layout` says, with no table of words:
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import sys
 import threading
@@ -15,7 +16,7 @@ from typing import Any
 
 from weft.contracts import Origin, Program, ProgramFacts
 from weft.device import Buffer
-from weft.errors import ArgumentError, CompileError
+from weft.errors import ArgumentError, CompileError, DeviceError
 from weft.runtime.cuda_context import Context
 from weft.runtime.cuda_driver import Pointer
 from weft.uop.node import UOp
@@ -71,8 +72,9 @@ class CUDAProgram(Program):
 
     def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         if self._module is not None and not finalizing() and self._context.is_usable:
-            self._context.synchronize()
-            self._context.driver.cuModuleUnload(self._module)
+            with contextlib.suppress(DeviceError):
+                self._context.synchronize()
+                self._context.driver.cuModuleUnload(self._module)
 
     def attributes(self) -> dict[str, int]:
         """Registers of a thread, bytes of its spills, shared bytes of a group."""
@@ -140,6 +142,7 @@ class CUDAProgram(Program):
         )
         if code:
             self._context.check(code, f"launching {self.name} over {grid} x {self.block}")
+        self._context.count_launch()
 
     def _timed(self, grid: tuple[int, int, int], origin: Origin | None) -> float:
         context = self._context

@@ -17,7 +17,7 @@ import time
 from array import array
 from collections.abc import Sequence
 
-from weft.contracts import BaseDevice, Program
+from weft.contracts import BaseDevice, Origin, Program
 from weft.device import Buffer
 from weft.errors import ArgumentError
 from weft.machine import Target
@@ -132,7 +132,12 @@ class CPUGraph:
         self._rows = 0
         self._may_be_long = True
 
-    def record(self, program: Program, arguments: Sequence[tuple[int, int]]) -> None:
+    def record(
+        self,
+        program: Program,
+        arguments: Sequence[tuple[int, int]],
+        origin: Origin | None = None,
+    ) -> None:
         """Adds a launch; its buffers, then its variables, are (word, what is added to it)."""
         if not isinstance(program, CPUProgram) or len(arguments) != program.n_bufs + program.n_vars:
             raise ArgumentError(f"cannot record {program.name} with {len(arguments)} arguments")

@@ -260,7 +260,8 @@ class Launches:
                 if wanted is not kind:
                     segments.append(wanted(self.words))
                 assert step.runner is not None
-                segments[-1].record(step.runner.program, self._word_arguments(position))
+                words = self._word_arguments(position)
+                segments[-1].record(step.runner.program, words, step.origin)
             kind = wanted
         for place in self.places:
             if place.kind in ("fixed", "copied") and place.has_address:
