@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from weft import GlobalCounters, Tensor, dtypes
+from weft.engine.forms import clear_forms
 from weft.uop.node import live_uops
 
 
@@ -61,14 +62,35 @@ def test_nothing_is_left_behind() -> None:
         z = y.sum() + x.max()
         z.realize()
 
+    def left() -> tuple[int, int]:
+        # of calls that look alike a bounded number is remembered
+        clear_forms()
+        gc.collect()
+        return GlobalCounters.mem_used, live_uops()
+
     work()
-    gc.collect()
-    memory, nodes = GlobalCounters.mem_used, live_uops()
+    before = left()
+    for _ in range(3):
+        work()
+    assert left() == before
+
+
+def test_what_is_remembered_of_calls_does_not_grow() -> None:
+    def work() -> None:
+        x = Tensor(np.ones((8, 8), dtype=np.float32)).realize()
+        y = (x @ x).softmax(-1).realize()
+        y.assign(x * 2).realize()
+        (y.sum() + x.max()).item()
+
     for _ in range(3):
         work()
     gc.collect()
-    assert GlobalCounters.mem_used == memory
-    assert live_uops() == nodes
+    memory, nodes = GlobalCounters.mem_used, live_uops()
+    for _ in range(5):
+        work()
+    gc.collect()
+    assert GlobalCounters.mem_used <= memory
+    assert live_uops() <= nodes
 
 
 @pytest.mark.skipif(

@@ -159,7 +159,8 @@ class Tensor(CompatMixin, metaclass=_TensorType):
         Ops.CONST
         """
         if not self._moves:
-            return self._cell.value
+            node = self._cell._node
+            return self._cell.value if node is None else node
         found = self._uop
         if found is None:
             found = self._uop = apply_moves(self._cell.value, self._moves)
@@ -199,6 +200,9 @@ class Tensor(CompatMixin, metaclass=_TensorType):
         >>> Tensor([[1, 2, 3]]).shape
         (1, 3)
         """
+        node = self._cell._node
+        if node is not None and not self._moves:
+            return node.shape
         form = self._form
         return self.uop.shape if form is None else form.shape
 
@@ -209,6 +213,9 @@ class Tensor(CompatMixin, metaclass=_TensorType):
         >>> Tensor([1.0]).dtype
         dtypes.float
         """
+        node = self._cell._node
+        if node is not None and not self._moves:
+            return node.dtype
         form = self._form
         return self.uop.dtype if form is None else form.dtype
 
@@ -219,6 +226,9 @@ class Tensor(CompatMixin, metaclass=_TensorType):
         >>> Tensor(3.0).device is None
         True
         """
+        node = self._cell._node
+        if node is not None and not self._moves:
+            return node.device
         form = self._form
         return self.uop.device if form is None else form.device
 

@@ -16,7 +16,14 @@ from typing import Any
 from weft.engine import history, record, schedule
 from weft.engine import realize as engine
 from weft.engine.cell import Cell
-from weft.engine.forms import WriteForm, form_of, is_on, sources_of, state_now
+from weft.engine.forms import (
+    WriteForm,
+    forgotten_with_calls,
+    form_of,
+    is_on,
+    sources_of,
+    state_now,
+)
 from weft.engine.known import forget, forget_readers
 from weft.engine.launch import Launch, NoLaunch, make_launch
 from weft.engine.operands import user_line
@@ -25,7 +32,10 @@ from weft.uop.node import UOp
 
 # launches of several values together
 _MOST_LAUNCHES = 1 << 10
-_launches: dict[tuple[Any, ...], Launch | NoLaunch] = {}
+# and whether they may be repeated: they read nothing that they write
+_launches: dict[tuple[Any, ...], tuple[Launch | NoLaunch, bool]] = {}
+
+forgotten_with_calls(_launches.clear)
 
 
 # ------------------------------------------------------------ one value
@@ -38,13 +48,13 @@ def realize_form(cell: Cell) -> bool:
     if not formed:
         return False
     form, storages = formed
-    launch = form.launches.get(state)
-    if launch is None or launch.generation != schedule.generation:
-        launch = make_launch([form.value], [False], form.holes, str(form.device))
-        form.launches[state] = launch
-    if not launch.is_known:
-        return False
     with engine._lock:
+        launch = form.launches.get(state)
+        if launch is None or launch.generation != schedule.generation:
+            launch = make_launch([form.value], [False], form.holes, str(form.device))
+            form.launches[state] = launch
+        if not launch.is_known:
+            return False
         if cell._node is not None:
             return cell.is_realized
         try:
@@ -173,16 +183,18 @@ def realize_forms(cells: Iterable[Cell]) -> bool:
             for storage in storages
         ]
         key = (state, *[form for form, _ in known], *pattern)
-        launch = _launches.get(key)
-        if launch is None or launch.generation != schedule.generation:
+        found = _launches.get(key)
+        if found is None or found[0].generation != schedule.generation:
             if len(_launches) >= _MOST_LAUNCHES:
                 _launches.clear()
-            launch = _launches[key] = _make_launch(known, tuple(numbers))
+            reads = {storage for form, own in known for storage in _read(form, own)}
+            found = (_make_launch(known, tuple(numbers)), reads.isdisjoint(written))
+            _launches[key] = found
+        launch, is_repeatable = found
         if not isinstance(launch, Launch):
             return False
         try:
-            reads = {storage for form, own in known for storage in _read(form, own)}
-            with engine.uninterrupted(not reads.isdisjoint(written)):
+            with engine.uninterrupted(not is_repeatable):
                 made = launch.run(tuple(numbers))
                 _settle_all(list(wanted), known, made, written)
         except OutOfMemory:
@@ -264,6 +276,7 @@ def _settle_all(
             place, view = next(fresh)
             _settle(cell, place, view)
         places.append(place)
+    seen: dict[UOp, history.Leaf] = {}
     for place, (form, storages) in zip(places, known, strict=True):
         slopes = form.slopes
         if not slopes:
@@ -271,8 +284,8 @@ def _settle_all(
         is_lost = any([storages[number] in written for number in slopes])
         if type(form) is WriteForm:
             read = tuple([storages[number] for number in form.picked])
-            history.note_form(place, form.source, read, form.source.slopes, is_lost)
+            history.note_form(place, form.source, read, form.source.slopes, is_lost, seen)
         else:
-            history.note_form(place, form, storages, slopes, is_lost)
+            history.note_form(place, form, storages, slopes, is_lost, seen)
     if written:
         forget_readers(set(written))

@@ -206,13 +206,27 @@ _leaves: dict[tuple[Any, ...], Form] = {}
 NO_FORM: tuple[Any, ...] = ()
 
 
+# what else is to be forgotten with the calls
+_with_calls: list[Callable[[], None]] = []
+
+
+def forgotten_with_calls(forget: Callable[[], None]) -> None:
+    """Registers what holds forms, or what was made for them."""
+    _with_calls.append(forget)
+
+
 def clear_forms() -> None:
-    """Forget all calls."""
+    """Forget all calls, and what was kept for them."""
     global _remembered
     with _lock:
         _states.clear()
         _leaves.clear()
         _remembered = 0
+        for forget in _with_calls:
+            forget()
+        for cell in Cell.live:
+            if cell._node is not None:
+                cell.formed = None
 
 
 def _count_call() -> None:
@@ -224,7 +238,9 @@ def _count_call() -> None:
 
 def form_of(cell: Cell) -> tuple[Any, ...]:
     """The form of a cell whose value is in memory, and the storage; NO_FORM if it is not."""
-    value = cell.value
+    value = cell._node
+    if value is None:
+        return NO_FORM
     shape = None
     storage = value
     if value.op is Ops.RESHAPE and len(value.src) == 1 and value.tag is None:

@@ -313,36 +313,62 @@ def _past(storage: UOp, value: UOp, lazy: dict[UOp, list[Cell]], lost: Lost) -> 
     return Past(storage, twin, behind)
 
 
+class Leaf(NamedTuple):
+    """A storage that a form reads: the cells whose value it is, whether the gradient of one is
+    asked for, and its past."""
+
+    cells: list[Cell]
+    is_asked: bool
+    past: Past | None
+
+
+_NO_LEAF = Leaf([], False, None)
+
+
+def _leaf_of(storage: UOp) -> Leaf:
+    held = storage.held
+    if held is None:
+        return _NO_LEAF
+    found = [reference() for reference in held.cells]
+    cells = [cell for cell in found if cell is not None and cell.rests_in(storage)]
+    past = held.past
+    if past is not None and not (past.is_open or past.targets):
+        past = None
+    return Leaf(cells, any([cell.is_asked for cell in cells]), past)
+
+
 def note_form(
     storage: UOp,
     form: Form,
     leaves: tuple[UOp, ...],
     slopes: tuple[int, ...],
     is_lost: bool = False,
+    seen: dict[UOp, Leaf] | None = None,
 ) -> None:
     """The value of a form was just put into memory, and nothing that it is made of waits. `slopes`
-    are the storages that it may be differentiated to; `is_lost`: one of them was overwritten."""
+    are the storages that it may be differentiated to; `is_lost`: one of them was overwritten.
+    `seen` is what is known of storages already."""
     cells: dict[Cell, None] = {}
     pasts: dict[Past, None] = {}
     levels = nbytes = 0
     is_asked = False
     for number in slopes:
-        leaf = leaves[number]
-        held = leaf.held
-        if held is None:
-            continue
-        for reference in held.cells:
-            cell = reference()
-            if cell is not None and cell.rests_in(leaf):
-                cells[cell] = None
-                is_asked = is_asked or cell.is_asked
-        past = held.past
-        if past is None or not (past.is_open or past.targets):
-            continue
-        pasts[past] = None
-        is_asked = past.look_again() or is_asked
-        levels = max(levels, past.levels)
-        nbytes = max(nbytes, past.nbytes + leaf.arg.size * leaf.dtype.itemsize)
+        storage_read = leaves[number]
+        leaf = None if seen is None else seen.get(storage_read)
+        if leaf is None:
+            leaf = _leaf_of(storage_read)
+            if seen is not None:
+                seen[storage_read] = leaf
+        for cell in leaf.cells:
+            cells[cell] = None
+        is_asked = is_asked or leaf.is_asked
+        past = leaf.past
+        if past is not None:
+            pasts[past] = None
+            is_asked = past.look_again() or is_asked
+            levels = max(levels, past.levels)
+            size = storage_read.arg.size * storage_read.dtype.itemsize
+            nbytes = max(nbytes, past.nbytes + size)
     if not cells and not pasts:
         return
     behind = Behind(list(cells), list(pasts), is_asked, levels + 1, nbytes)

@@ -18,6 +18,7 @@ from weft.device import Buffer, Device
 from weft.dtype import dtypes
 from weft.engine import realize as engine
 from weft.engine import schedule
+from weft.engine.forms import forgotten_with_calls
 from weft.engine.prepared import Memory, Prepared
 from weft.engine.spare import ALONE
 from weft.engine.storage import Held, buffer_of, shaped
@@ -47,6 +48,9 @@ def free_spares() -> None:
     """Keep no memory of earlier results."""
     for kept in _spares.values():
         kept.clear()
+
+
+forgotten_with_calls(free_spares)
 
 
 class _Result:
@@ -92,6 +96,7 @@ class Launch:
 
     __slots__ = (
         "_graph",
+        "_inner",
         "_mem",
         "_one",
         "_ops",
@@ -121,6 +126,8 @@ class Launch:
             if shape is not None:
                 assert number is not None
                 self._results[number] = _Result(prepared.made[number - first], shape)
+        made = enumerate(prepared.made, first)
+        self._inner = [(number, memory) for number, memory in made if number not in self._results]
         runners = [step.runner for step in prepared.steps if step.runner is not None]
         self._ops = sum([int(runner.ops) for runner in runners])
         self._mem = sum([int(runner.mem) for runner in runners])
@@ -191,36 +198,58 @@ class Launch:
         for program, arguments, _ in self._parts:
             self._graph.record(program, [(number, byte) for number, byte, *_ in arguments])
 
-    def _run_all(self, storages: Sequence[UOp]) -> dict[int, tuple[UOp, UOp]]:
-        prepared = self.prepared
-        buffers = [buffer_of(storages[number]).ensure_allocated() for number in self._order]
+    def _replay(self, graph: Graph, storages: Sequence[UOp]) -> dict[int, tuple[UOp, UOp]]:
+        """All steps in one native call: memory is known by its address."""
+        prepared, words = self.prepared, self._words
+        for place, number in enumerate(self._order):
+            words[place] = buffer_of(storages[number]).address
         made: dict[int, tuple[UOp, UOp]] = {}
+        for number, result in self._results.items():
+            storage, buffer, view = result.take()
+            made[number] = (storage, view)
+            words[number] = buffer.address
         arenas = {
             device: Buffer(device, size, dtypes.uint8).allocate()
             for device, size in prepared.arenas.items()
         }
-        for number, memory in enumerate(prepared.made, prepared.inputs):
-            result = self._results.get(number)
-            if result is not None:
-                place, buffer, view = result.take()
-                made[number] = (place, view)
-                buffers.append(buffer)
-            elif memory.contents is not None:
-                buffers.append(engine.table_of(memory))
-            elif memory.offset is None:
-                buffers.append(Buffer(memory.device, memory.size, memory.dtype).allocate())
+        # kept until all is done
+        own = []
+        for number, memory in self._inner:
+            if memory.offset is not None:
+                words[number] = arenas[memory.device].address + memory.offset
+            else:
+                own.append(self._own_memory(memory))
+                words[number] = own[-1].address
+        graph.replay()
+        return made
+
+    def _own_memory(self, memory: Memory) -> Buffer:
+        if memory.contents is not None:
+            return engine.table_of(memory)
+        return Buffer(memory.device, memory.size, memory.dtype).allocate()
+
+    def _run_all(self, storages: Sequence[UOp]) -> dict[int, tuple[UOp, UOp]]:
+        if self._graph is not None:
+            return self._replay(self._graph, storages)
+        prepared = self.prepared
+        found = dict(enumerate([buffer_of(storages[number]) for number in self._order]))
+        made: dict[int, tuple[UOp, UOp]] = {}
+        for number, result in self._results.items():
+            storage, found[number], view = result.take()
+            made[number] = (storage, view)
+        arenas = {
+            device: Buffer(device, size, dtypes.uint8).allocate()
+            for device, size in prepared.arenas.items()
+        }
+        for number, memory in self._inner:
+            if memory.offset is None:
+                found[number] = self._own_memory(memory)
             else:
                 arena = arenas[memory.device]
-                buffers.append(arena.view(memory.size, memory.dtype, memory.offset))
-        if self._graph is not None:
-            words = self._words
-            for number, buffer in enumerate(buffers):
-                words[number] = buffer.address
-            self._graph.replay()
-            return made
+                found[number] = arena.view(memory.size, memory.dtype, memory.offset)
         for program, arguments, origin in self._parts:
             taken = [
-                buffers[number] if is_whole else buffers[number].view(size, dtype, byte)
+                found[number] if is_whole else found[number].view(size, dtype, byte)
                 for number, byte, size, dtype, is_whole in arguments
             ]
             self._submit(program, taken, (), False, origin)

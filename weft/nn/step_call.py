@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Self
 
 from weft.engine.cell import Cell
-from weft.engine.forms import WriteForm, form_of, is_on, sources_of, state_now
+from weft.engine.forms import WriteForm, forgotten_with_calls, form_of, is_on, sources_of, state_now
 from weft.engine.operands import user_line
 from weft.tensor import Tensor
 from weft.uop.node import UOp
@@ -37,6 +37,7 @@ class _Step(NamedTuple):
 
 
 _steps: dict[tuple[Any, ...], _Step | None] = {}
+forgotten_with_calls(_steps.clear)
 
 
 class StepCall:
