@@ -1,7 +1,9 @@
 """weft: a tensor compiler with a neural-net library on top.
 
 In: nothing. Out: the public names, which users import from here. Sits above every other room but
-the applications. Invariant: importing it loads neither llvmlite nor numpy.
+the applications; docs/architecture.md leads through the rooms, from `tensor` (what a user holds) by
+`uop` (the IR), `schedule`, `codegen`, `renderer` to `runtime`, all driven by `engine`.
+Invariant: importing it loads neither llvmlite nor numpy.
 """
 
 import importlib
