@@ -13,8 +13,9 @@ import numpy as np
 
 from test.fuzz import steps
 from test.fuzz.approximate import Approximate
-from test.fuzz.programs import ENVIRONMENT, can_run, run_weft
+from test.fuzz.programs import ENVIRONMENT, can_run, first_difference, run_weft
 from test.fuzz.world import Program, Statement, World
+from weft import Tensor
 
 KINDS = ("float32", "float32", "float32", "float64", "float16")
 # what a healthy kernel may be off, in units in the last place of its largest result
@@ -37,26 +38,18 @@ def is_closed(program: Program) -> bool:
     return can_run(program, run_twin)
 
 
+def _named(value: Tensor) -> tuple[str, Any]:
+    return value.dtype.name, value.numpy()
+
+
 def difference(program: Program, device: str | None = None) -> str | None:
     """What is further from the truth than it may be, or None."""
-    expected = run_twin(program.statements)
-    try:
-        found = run_weft(program.statements, device)
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-    for name, twin in expected.items():
-        other = found[name]
-        if other.shape != twin.shape or str(other.dtype) != twin.kind:
-            return f"{name}: {other.dtype}{other.shape} instead of {twin.kind}{twin.shape}"
-        off = np.abs(other.astype(np.float64) - twin.value)
-        wrong = ~(off <= twin.error)
-        if wrong.any():
-            at = tuple(np.argwhere(wrong)[0].tolist())
-            return (
-                f"{name}: {int(wrong.sum())} of {wrong.size} elements are off, {other[at]!r} "
-                f"instead of {twin.value[at]!r} +- {twin.error[at]:.3g} at {at}"
-            )
-    return None
+    return first_difference(
+        run_twin(program.statements),
+        lambda: run_weft(program.statements, device, _named),
+        lambda found, twin: ~(np.abs(found.astype(np.float64) - twin.value) <= twin.error),
+        lambda twin, at: f"{twin.value[at]!r} +- {twin.error[at]:.3g}",
+    )
 
 
 class FloatGenerator(World):

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from test.fuzz import steps
+from test.fuzz import programs, steps
 from test.fuzz.floats import FloatGenerator
-from test.fuzz.programs import ENVIRONMENT, can_run
+from test.fuzz.programs import can_run
 from test.fuzz.world import Program, Statement
 from test.optional import optional
-from weft import Device, Tensor
+from weft import Tensor
 
 ml_dtypes = optional("ml_dtypes")
 
@@ -241,22 +241,12 @@ class _TwinOfTensor:
 
 def run_weft(statements: list[Statement], device: str | None = None) -> dict[str, Any]:
     """Every variable of the program on weft, half types in float32, which holds them."""
-    before = Device.DEFAULT
-    if device is not None:
-        Device.DEFAULT = device
-    try:
-        env: dict[str, Any] = {**ENVIRONMENT, "Half": _tensor, "values_sorted": values_sorted}
-        for statement in statements:
-            exec(statement.weft, env)
-        found = {}
-        for name, value in env.items():
-            if isinstance(value, Tensor):
-                kind = value.dtype.name
-                wide = value.float() if kind in KINDS else value
-                found[name] = (kind, wide.numpy())
-        return found
-    finally:
-        Device.DEFAULT = before
+    return programs.run_weft(statements, device, _named, Half=_tensor, values_sorted=values_sorted)
+
+
+def _named(value: Tensor) -> tuple[str, Any]:
+    kind = value.dtype.name
+    return kind, (value.float() if kind in KINDS else value).numpy()
 
 
 def _tensor(values: np.ndarray, kind: str) -> Tensor:
@@ -271,26 +261,20 @@ def is_closed(program: Program) -> bool:
     return can_run(program, run_twin)
 
 
+def _wrong(found: Any, twin: Half) -> Any:
+    """Zeros have no sign here, and one NaN is as good as another."""
+    wanted = twin.wide()
+    return (found != wanted) & ((found == found) | (wanted == wanted))
+
+
 def difference(program: Program, device: str | None = None) -> str | None:
-    """What is another number than NumPy's, or None. Zeros have no sign here."""
-    expected = run_twin(program.statements)
-    try:
-        found = run_weft(program.statements, device)
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-    for name, twin in expected.items():
-        kind, other = found[name]
-        if other.shape != twin.shape or kind != twin.kind:
-            return f"{name}: {kind}{other.shape} instead of {twin.kind}{twin.shape}"
-        wanted = twin.wide()
-        same = (other == wanted) | ((other != other) & (wanted != wanted))
-        if not same.all():
-            at = tuple(np.argwhere(~same)[0].tolist())
-            return (
-                f"{name}: {int((~same).sum())} of {same.size} elements differ, {other[at]!r} "
-                f"instead of {wanted[at]!r} at {at}"
-            )
-    return None
+    """What is another number than NumPy's, or None."""
+    return programs.first_difference(
+        run_twin(program.statements),
+        lambda: run_weft(program.statements, device),
+        _wrong,
+        lambda twin, at: repr(twin.wide()[at]),
+    )
 
 
 class HalfGenerator(FloatGenerator):

@@ -8,7 +8,7 @@ the last bit. A failing program is shrunk to few statements and prints as code t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -80,18 +80,52 @@ def run_numpy(statements: list[Statement]) -> dict[str, Any]:
     return {k: v for k, v in env.items() if isinstance(v, np.ndarray)}
 
 
-def run_weft(statements: list[Statement], device: str | None = None) -> dict[str, Any]:
-    """Every variable's final value, computed by weft."""
+def run_weft(
+    statements: list[Statement],
+    device: str | None = None,
+    read: Callable[[Tensor], Any] = Tensor.numpy,
+    **names: Any,
+) -> dict[str, Any]:
+    """Every variable's final value, computed by weft; `names` are more that a program knows."""
     before = Device.DEFAULT
     if device is not None:
         Device.DEFAULT = device
     try:
-        env: dict[str, Any] = dict(ENVIRONMENT)
+        env: dict[str, Any] = {**ENVIRONMENT, **names}
         for statement in statements:
             exec(statement.weft, env)
-        return {k: v.numpy() for k, v in env.items() if isinstance(v, Tensor)}
+        return {k: read(v) for k, v in env.items() if isinstance(v, Tensor)}
     finally:
         Device.DEFAULT = before
+
+
+def first_difference(
+    expected: Mapping[str, Any],
+    run: Callable[[], Mapping[str, tuple[str, Any]]],
+    wrong: Callable[[Any, Any], Any],
+    shown: Callable[[Any, tuple[int, ...]], str],
+) -> str | None:
+    """What differs between twins, which have a shape and a kind, and what weft computes; or None.
+
+    `run` gives the dtype's name and the values of each variable; `wrong` says which elements are
+    not the twin's, `shown` what one should be.
+    """
+    try:
+        found = run()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    for name, twin in expected.items():
+        kind, other = found[name]
+        if other.shape != twin.shape or kind != twin.kind:
+            return f"{name}: {kind}{other.shape} instead of {twin.kind}{twin.shape}"
+        off = wrong(other, twin)
+        if off.any():
+            at = tuple(np.argwhere(off)[0].tolist())
+            return (
+                f"{name}: {int(off.sum())} of {off.size} elements differ, {other[at]!r} "
+                f"instead of {shown(twin, at)} at {at}"
+            )
+    return None
 
 
 def difference(program: Program, device: str | None = None) -> str | None:
