@@ -18,6 +18,19 @@ from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
 AXES = "xyz"
+# what OpenCL C and Metal call the types that both have
+TYPE_NAMES: dict[DType, str] = {
+    dtypes.bool: "bool",
+    dtypes.int8: "char",
+    dtypes.uint8: "uchar",
+    dtypes.int16: "short",
+    dtypes.uint16: "ushort",
+    dtypes.int32: "int",
+    dtypes.uint32: "uint",
+    dtypes.int64: "long",
+    dtypes.uint64: "ulong",
+    dtypes.float32: "float",
+}
 # An argument of a launch inside a graph is the number of a word, and above this many bits below it
 # what is added to that: memory of 16 TiB, and a million words.
 WORD_SHIFT = 44

@@ -13,7 +13,7 @@ from weft.dtype import DType, dtypes
 from weft.machine import Target
 from weft.renderer.base import program_variables
 from weft.renderer.cstyle import Template, strip
-from weft.renderer.groups import GroupStyle, call, group_sizes, is_written
+from weft.renderer.groups import TYPE_NAMES, GroupStyle, call, group_sizes, is_written
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
@@ -40,19 +40,7 @@ class MetalRenderer(GroupStyle):
 
     name = "metal"
     suffix = "metal"
-    type_names = {
-        dtypes.bool: "bool",
-        dtypes.int8: "char",
-        dtypes.uint8: "uchar",
-        dtypes.int16: "short",
-        dtypes.uint16: "ushort",
-        dtypes.int32: "int",
-        dtypes.uint32: "uint",
-        dtypes.int64: "long",
-        dtypes.uint64: "ulong",
-        dtypes.float16: "half",
-        dtypes.float32: "float",
-    }
+    type_names = {**TYPE_NAMES, dtypes.float16: "half"}
     vector_ops = frozenset({Ops.ADD, Ops.MUL, Ops.FDIV, Ops.AND, Ops.OR, Ops.XOR})
     vector_kinds = ("float", "uint")
     long_suffix = "l"

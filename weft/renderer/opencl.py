@@ -13,7 +13,7 @@ from weft.dtype import DType, dtypes
 from weft.machine import Target
 from weft.renderer.base import program_variables
 from weft.renderer.cstyle import Template, strip
-from weft.renderer.groups import GroupStyle, call, group_sizes, is_written
+from weft.renderer.groups import TYPE_NAMES, GroupStyle, call, group_sizes, is_written
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
@@ -39,19 +39,7 @@ class OpenCLRenderer(GroupStyle):
 
     name = "opencl"
     suffix = "cl"
-    type_names = {
-        dtypes.bool: "bool",
-        dtypes.int8: "char",
-        dtypes.uint8: "uchar",
-        dtypes.int16: "short",
-        dtypes.uint16: "ushort",
-        dtypes.int32: "int",
-        dtypes.uint32: "uint",
-        dtypes.int64: "long",
-        dtypes.uint64: "ulong",
-        dtypes.float32: "float",
-        dtypes.float64: "double",
-    }
+    type_names = {**TYPE_NAMES, dtypes.float64: "double"}
     vector_ops = frozenset({Ops.ADD, Ops.MUL, Ops.FDIV, Ops.AND, Ops.OR, Ops.XOR})
     long_suffix = "l"
     group_index = "get_group_id({place})"

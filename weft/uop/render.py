@@ -19,21 +19,12 @@ from weft.uop.opset import Ops
 from weft.uop.pattern import UPat
 from weft.uop.rewrite import graph_rewrite
 from weft.uop.rules import polynomial as poly
-from weft.uop.text import EXPRESSION_LIMIT, expression_text
+from weft.uop.text import ATOM, BINARY, EXPRESSION_LIMIT, PRODUCT, expression_text
 
-# Higher binds tighter, as in Python; what is not here keeps its parentheses everywhere.
+# A quotient of floats has a form of its own; what is not here keeps its parentheses everywhere.
 _BINARY: dict[Ops, tuple[str, int]] = {
-    Ops.OR: ("|", 0),
-    Ops.XOR: ("^", 1),
-    Ops.AND: ("&", 2),
-    Ops.SHL: ("<<", 3),
-    Ops.SHR: (">>", 3),
-    Ops.ADD: ("+", 4),
-    Ops.MUL: ("*", 5),
-    Ops.IDIV: ("//", 5),
-    Ops.MOD: ("%", 5),
+    op: form for op, form in BINARY.items() if op is not Ops.FDIV
 }
-_SUM, _PRODUCT, _ATOM = 4, 5, 9
 _CLOSED = -1  # in parentheses of its own, whatever stands around
 
 # The order of the terms of a sum.
@@ -48,20 +39,6 @@ _RANK = {
 _RANK_OF_OTHERS, _RANK_OF_NUMBERS = len(_RANK), len(_RANK) + 1
 # longer expressions are printed in the order they have
 _NODES_ORDERED = 500
-
-_C_NAMES = {
-    dtypes.int8: "char",
-    dtypes.uint8: "uchar",
-    dtypes.int16: "short",
-    dtypes.uint16: "ushort",
-    dtypes.int32: "int",
-    dtypes.uint32: "uint",
-    dtypes.int64: "long",
-    dtypes.uint64: "ulong",
-    dtypes.float16: "half",
-    dtypes.float32: "float",
-    dtypes.float64: "double",
-}
 
 # the text without parentheses around all of it, and how tightly it binds
 Piece = tuple[str, int]
@@ -135,7 +112,7 @@ def _negated(node: UOp) -> UOp | None:
 
 
 def _closed(piece: Piece) -> str:
-    return piece[0] if piece[1] == _ATOM else f"({piece[0]})"
+    return piece[0] if piece[1] == ATOM else f"({piece[0]})"
 
 
 def _open(piece: Piece, at_least: int) -> str:
@@ -161,7 +138,7 @@ class _Writer:
                 pieces[source] = _leaf(source)
         piece = self._piece(node, pieces)
         # shared parts are written wherever they are used: without a limit, exponentially often
-        pieces[node] = piece if len(piece[0]) <= EXPRESSION_LIMIT else ("...", _ATOM)
+        pieces[node] = piece if len(piece[0]) <= EXPRESSION_LIMIT else ("...", ATOM)
 
     def _piece(self, node: UOp, pieces: dict[UOp, Piece]) -> Piece:
         op = node.op
@@ -171,7 +148,7 @@ class _Writer:
             return _binary(op, [pieces[s] for s in node.src])
         if op is Ops.NEG:
             minus = "-1.0" if node.dtype.kind == "float" else "-1"
-            return f"{_open(pieces[node.src[0]], _PRODUCT)}*{minus}", _PRODUCT
+            return f"{_open(pieces[node.src[0]], PRODUCT)}*{minus}", PRODUCT
         negated = _negated(node)
         if negated is not None:
             return f"{_closed(pieces[negated])}!=True", _CLOSED
@@ -228,24 +205,24 @@ def _turned(node: UOp, pieces: dict[UOp, Piece]) -> Piece | None:
 
 def _leaf(node: UOp) -> Piece:
     if node.op is Ops.CONST:
-        return ("Invalid" if node.is_invalid else str(node.arg)), _ATOM
+        return ("Invalid" if node.is_invalid else str(node.arg)), ATOM
     if node.op is Ops.BIND:
-        return str(node.src[0].arg.name), _ATOM
-    return expression_text(node), _ATOM
+        return str(node.src[0].arg.name), ATOM
+    return expression_text(node), ATOM
 
 
 def _c_name(dtype: DType) -> str:
-    return _C_NAMES.get(dtype, dtype.name)
+    return str(dtype).removeprefix("dtypes.") if dtype.count == 1 else dtype.name
 
 
 def _divide(node: UOp, src: list[str]) -> Piece:
     if node.src[0].op is Ops.CONST and node.src[0].arg == 1:
         return f"1/{src[1]}", _CLOSED
-    return f"{src[0]}*(1/{src[1]})", _PRODUCT
+    return f"{src[0]}*(1/{src[1]})", PRODUCT
 
 
 def _call(node: UOp, src: list[str]) -> Piece:
-    return f"{node.op.name.lower()}({', '.join(src)})", _ATOM
+    return f"{node.op.name.lower()}({', '.join(src)})", ATOM
 
 
 _FORMS: dict[Ops, Callable[[UOp, list[str]], Piece]] = {
@@ -254,9 +231,9 @@ _FORMS: dict[Ops, Callable[[UOp, list[str]], Piece]] = {
     Ops.CMPNE: lambda node, src: (f"{src[0]}!={src[1]}", _CLOSED),
     Ops.CMPEQ: lambda node, src: (f"({src[0]}!={src[1]})!=True", _CLOSED),
     Ops.WHERE: lambda node, src: (f"{src[1]} if {src[0]} else {src[2]}", _CLOSED),
-    Ops.CAST: lambda node, src: (f"({_c_name(node.dtype)})({src[0]})", _ATOM),
+    Ops.CAST: lambda node, src: (f"({_c_name(node.dtype)})({src[0]})", ATOM),
     Ops.FDIV: _divide,
-    Ops.VECTORIZE: lambda node, src: (f"{{{','.join(src)}}}", _ATOM),
+    Ops.VECTORIZE: lambda node, src: (f"{{{','.join(src)}}}", ATOM),
 }
 
 register_renderer(render)

@@ -169,14 +169,14 @@ def neighbourhood_text(uop: UOp, depth: int = 2) -> str:
 # ---------------------------------------------------------------- expressions
 
 # Python's precedence, higher binds tighter.
-_CONDITIONAL, _NOT, _COMPARE, _OR, _XOR, _AND, _SHIFT, _SUM, _PRODUCT, _UNARY, _ATOM = range(11)
+_CONDITIONAL, _NOT, _COMPARE, _OR, _XOR, _AND, _SHIFT, SUM, PRODUCT, _UNARY, ATOM = range(11)
 
-_BINARY: dict[Ops, tuple[str, int]] = {
-    Ops.ADD: ("+", _SUM),
-    Ops.MUL: ("*", _PRODUCT),
-    Ops.FDIV: ("/", _PRODUCT),
-    Ops.IDIV: ("//", _PRODUCT),
-    Ops.MOD: ("%", _PRODUCT),
+BINARY: dict[Ops, tuple[str, int]] = {
+    Ops.ADD: ("+", SUM),
+    Ops.MUL: ("*", PRODUCT),
+    Ops.FDIV: ("/", PRODUCT),
+    Ops.IDIV: ("//", PRODUCT),
+    Ops.MOD: ("%", PRODUCT),
     Ops.AND: ("&", _AND),
     Ops.OR: ("|", _OR),
     Ops.XOR: ("^", _XOR),
@@ -198,7 +198,7 @@ def expression_text(uop: UOp, limit: int = EXPRESSION_LIMIT) -> str:
     text = ""
     for node in uop.toposort():
         text, binding = _piece(node, [pieces[s] for s in node.src])
-        pieces[node] = (text, binding) if len(text) <= limit else ("...", _ATOM)
+        pieces[node] = (text, binding) if len(text) <= limit else ("...", ATOM)
     return text if len(text) <= limit else f"{text[:limit]}..."
 
 
@@ -209,7 +209,7 @@ def _wrap(piece: Piece, at_least: int) -> str:
 
 def _piece(node: UOp, src: list[Piece]) -> Piece:
     op = node.op
-    if op in _BINARY and len(src) == 2:
+    if op in BINARY and len(src) == 2:
         return _binary_piece(node, src)
     if op in _COMPARISONS and len(src) == 2:
         if op is Ops.CMPEQ and node.src[1].op is Ops.CONST and node.src[1].arg is False:
@@ -226,12 +226,12 @@ def _piece(node: UOp, src: list[Piece]) -> Piece:
         return leaf(node)
     compound = _COMPOUNDS.get(op)
     if compound is not None and src:
-        return compound(node, src), _ATOM
-    return _call(op.name.lower(), src), _ATOM
+        return compound(node, src), ATOM
+    return _call(op.name.lower(), src), ATOM
 
 
 def _binary_piece(node: UOp, src: list[Piece]) -> Piece:
-    symbol, binding = _BINARY[node.op]
+    symbol, binding = BINARY[node.op]
     left = _wrap(src[0], binding)
     if node.op is Ops.ADD:
         # x + (-y) is how x - y is built
@@ -249,25 +249,25 @@ def _call(name: str, src: Iterable[Piece]) -> str:
 
 def _constant(node: UOp) -> Piece:
     text = str(node.arg)
-    return text, _UNARY if text.startswith("-") else _ATOM
+    return text, _UNARY if text.startswith("-") else ATOM
 
 
 _LEAVES: dict[Ops, Callable[[UOp], Piece]] = {
     Ops.CONST: _constant,
-    Ops.VARIABLE: lambda node: (node.arg.name, _ATOM),
-    Ops.BIND: lambda node: (f"({node.src[0].arg.name}={node.src[1].arg})", _ATOM),
-    Ops.PARAM: lambda node: (f"p{node.arg.slot}", _ATOM),
-    Ops.BUFFER: lambda node: (f"b{node.arg.number}", _ATOM),
-    Ops.LOCAL: lambda node: (f"local{node.arg.number}", _ATOM),
-    Ops.STAGE: lambda node: (f"stage{node.arg.number}", _ATOM),
-    Ops.ACC: lambda node: (f"acc{node.arg}", _ATOM),
-    Ops.RANGE: lambda node: (range_name(node.arg.number), _ATOM),
-    Ops.SPECIAL: lambda node: (str(node.arg), _ATOM),
+    Ops.VARIABLE: lambda node: (node.arg.name, ATOM),
+    Ops.BIND: lambda node: (f"({node.src[0].arg.name}={node.src[1].arg})", ATOM),
+    Ops.PARAM: lambda node: (f"p{node.arg.slot}", ATOM),
+    Ops.BUFFER: lambda node: (f"b{node.arg.number}", ATOM),
+    Ops.LOCAL: lambda node: (f"local{node.arg.number}", ATOM),
+    Ops.STAGE: lambda node: (f"stage{node.arg.number}", ATOM),
+    Ops.ACC: lambda node: (f"acc{node.arg}", ATOM),
+    Ops.RANGE: lambda node: (range_name(node.arg.number), ATOM),
+    Ops.SPECIAL: lambda node: (str(node.arg), ATOM),
 }
 
 
 def _index(node: UOp, src: list[Piece]) -> str:
-    place = f"{_wrap(src[0], _ATOM)}[{src[1][0]}"
+    place = f"{_wrap(src[0], ATOM)}[{src[1][0]}"
     return f"{place}]" if len(src) < 3 else f"{place} if {_wrap(src[2], _NOT)}]"
 
 
@@ -283,14 +283,14 @@ def _vectorize(node: UOp, src: list[Piece]) -> str:
 
 def _lanes(node: UOp, src: list[Piece]) -> str:
     if len(src) == 1:
-        return f"{_wrap(src[0], _ATOM)}.lanes{list(node.arg)}"
+        return f"{_wrap(src[0], ATOM)}.lanes{list(node.arg)}"
     return f"({', '.join(text for text, _ in src)}).lanes{list(node.arg)}"
 
 
 _COMPOUNDS: dict[Ops, Callable[[UOp, list[Piece]], str]] = {
     Ops.INDEX: _index,
     # a load is its place; a register's second source only says when
-    Ops.LOAD: lambda node, src: _wrap(src[0], _ATOM),
+    Ops.LOAD: lambda node, src: _wrap(src[0], ATOM),
     Ops.CAST: lambda node, src: _call(dtype_text(node.dtype), src),
     Ops.BITCAST: lambda node, src: _call(f"{dtype_text(node.dtype)}_bits", src),
     Ops.MAX: lambda node, src: _call("max", src),
