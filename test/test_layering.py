@@ -313,8 +313,7 @@ def test_no_circles() -> None:
 @pytest.mark.parametrize("path", [p for p in FILES if p.name == "__init__.py"], ids=module_name)
 def test_packages_hold_a_docstring_only(path: Path) -> None:
     tree = parsed(path)
-    docstring = ast.get_docstring(tree) or ""
-    assert docstring.count("\n") >= 4, f"{path} does not say where a reader starts"
+    assert ast.get_docstring(tree), f"{path} has no docstring"
     if module_name(path) not in PUBLIC_PACKAGES:
         assert len(tree.body) == 1, f"{path} holds more than a docstring"
 
