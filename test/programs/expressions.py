@@ -710,6 +710,40 @@ Tensor(b"abc").keccak("shake_128")
 Tensor(b"abc").keccak("no")
 Tensor([1, 2, 3]).element_size()
 Tensor.manual_seed(3)
+seeded(lambda: nn.Linear(4, 3)(x))
+seeded(lambda: nn.Linear(4, 3, bias=False).weight)
+seeded(lambda: nn.Conv1d(2, 3, 3)(img[0]))
+seeded(lambda: nn.Conv2d(2, 3, 3, stride=2, padding=1)(img))
+seeded(lambda: nn.Conv2d(2, 4, 3, groups=2, bias=False)(img))
+nn.LayerNorm(4)(x)
+nn.LayerNorm((3, 4), eps=0.1, elementwise_affine=False)(x)
+nn.LayerNorm2d(2)(img)
+nn.RMSNorm(4, eps=1e-6)(x)
+nn.GroupNorm(1, 2)(img)
+nn.GroupNorm(2, 2, affine=False)(img)
+nn.InstanceNorm(2)(img)
+nn.BatchNorm(2)(img)
+nn.BatchNorm2d(2, affine=False, track_running_stats=False)(img)
+nn.Embedding(5, 3).weight.shape
+[t.shape for t in nn.LSTMCell(4, 5)(x)]
+nn.ConvTranspose2d(2, 3, 3, stride=2, output_padding=1)(img).shape
+sorted(nn.state.get_state_dict(nn.BatchNorm(2)))
+sorted(nn.state.get_state_dict(nn.LSTMCell(4, 5)))
+sorted(nn.state.get_state_dict({"a": [nn.Linear(2, 2)], "b": (nn.LayerNorm(2),)}))
+len(nn.state.get_parameters([nn.Linear(2, 2), nn.BatchNorm(2)]))
+trained(lambda p: nn.optim.SGD(p, lr=0.1))
+trained(lambda p: nn.optim.SGD(p, lr=0.1, momentum=0.9))
+trained(lambda p: nn.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01))
+trained(lambda p: nn.optim.SGD(p, lr=0.1, momentum=0.9, classic=True))
+trained(lambda p: nn.optim.Adam(p, lr=0.1))
+trained(lambda p: nn.optim.Adam(p, lr=0.1, b1=0.8, b2=0.9, eps=1e-3))
+trained(lambda p: nn.optim.AdamW(p, lr=0.1, weight_decay=0.1))
+trained(lambda p: nn.optim.LAMB(p, lr=0.1, weight_decay=0.1))
+trained(lambda p: nn.optim.LARS(p, lr=0.1))
+trained(lambda p: nn.optim.Muon(p, lr=0.1))
+trained(lambda p: nn.optim.OptimizerGroup(nn.optim.SGD(p[:1], lr=0.1), nn.optim.LARS(p[1:])))
+nn.optim.SGD([])
+nn.optim.SGD([x], lr=0.1).step()
 """.strip().splitlines()
 
 
@@ -735,6 +769,18 @@ def inputs(library: str) -> dict[str, Any]:
         copy[index] = value
         return copy
 
+    def trained(optimiser: Any) -> Any:
+        """Two matrices after three steps."""
+        params = [tensor(draw.standard_normal((3, 4)).astype(np.float32)) for _ in range(2)]
+        weight = tensor(draw.standard_normal((3, 4)).astype(np.float32))
+        with module.Context(TRAINING=1):
+            chosen = optimiser(params)
+            for _ in range(3):
+                chosen.zero_grad()
+                (params[0] * weight + params[1].square()).sum().backward()
+                chosen.step()
+        return params
+
     def seeded(function: Any) -> Any:
         tensor.manual_seed(42)
         return function()
@@ -744,7 +790,9 @@ def inputs(library: str) -> dict[str, Any]:
         "dtypes": dtypes,
         "math": math,
         "np": np,
+        "nn": module.nn,
         "slope": slope,
+        "trained": trained,
         "set_item": set_item,
         "seeded": seeded,
         "x": tensor(floats),

@@ -78,6 +78,13 @@ MEANT: dict[str, tuple[str, ...]] = {
         "slope(lambda t: t.cast(dtypes.half).square(), q)",
     ),
     "a truth value": ("x.allclose(x)",),
+    "layers start as PyTorch's: each group of channels by its own number of inputs": (
+        "seeded(lambda: nn.Conv2d(2, 4, 3, groups=2, bias=False)(img))",
+    ),
+    "powers of Adam's betas in float64: 3e-5 of a step apart": (
+        "trained(lambda p: nn.optim.Adam(p, lr=0.1))",
+        "trained(lambda p: nn.optim.AdamW(p, lr=0.1, weight_decay=0.1))",
+    ),
 }
 DIFFERENT = {expression for group in MEANT.values() for expression in group}
 
