@@ -61,16 +61,39 @@ def restore_knobs() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def pin_device(request: pytest.FixtureRequest) -> Iterator[None]:
-    """`@pytest.mark.device("CPU")`: a test about that device, in a run with another default one."""
+def pin_device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """`@pytest.mark.device("CPU")`: a test about that device, in a run with another default one.
+
+    Programs that it starts have it as well.
+    """
     marker = request.node.get_closest_marker("device")
     if marker is None:
         yield
         return
     before = Device.DEFAULT
     Device.DEFAULT = marker.args[0]
+    monkeypatch.setenv("DEVICE", marker.args[0])
     yield
     Device.DEFAULT = before
+
+
+# Tests of what is the same for all devices: graphs, rules, passes and texts. They build kernels by
+# hand or take those of the CPU.
+COMPILER = ("test/uop/", "test/codegen/", "test/renderer/", "test/replay/")
+COMPILER_FILES = ("test_layering.py", "test_limits.py", "test_optional.py", "test_op_table.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With another default device the tests of the compiler alone would only run again."""
+    if Device.DEFAULT.split(":")[0] == "CPU":
+        return
+    again = pytest.mark.skip(
+        reason="about the compiler, not a device: it runs where CPU is default"
+    )
+    for item in items:
+        path = item.path.as_posix()
+        if any(part in path for part in COMPILER) or item.path.name in COMPILER_FILES:
+            item.add_marker(again)
 
 
 @pytest.fixture(autouse=True)

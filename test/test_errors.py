@@ -28,6 +28,7 @@ BUILTINS: dict[str, tuple[type[Exception], ...]] = {
     "CompileError": (),
     "RewriteError": (),
     "SpecError": (),
+    "RaceError": (),
     "JitError": (),
 }
 

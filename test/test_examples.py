@@ -16,7 +16,7 @@ import pytest
 
 from test.children import Child
 from test.optional import need
-from weft import Tensor, nn
+from weft import Device, Tensor, nn
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
@@ -108,7 +108,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(name: str, tmp_path: Pa
     options = ("--steps", "40", "--every", "8", *SMALL[name])
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     output = run(name, "--out", str(whole), *options)
-    assert "CPU" in output and "40 steps" in output and "loss" in output
+    assert Device.DEFAULT in output and "40 steps" in output and "loss" in output
     checkpoint = killed_after_a_checkpoint(name, broken, *options)
     done = nn.state.safe_load(checkpoint)["schedule.count"].item()
     assert done % 8 == 0

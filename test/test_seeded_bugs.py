@@ -337,6 +337,7 @@ def test_a_dropped_barrier(monkeypatch: Patch) -> None:
     assert "no BARRIER" in message
 
 
+@pytest.mark.device("CPU")
 def test_a_renderer_that_prints_another_op(monkeypatch: Patch) -> None:
     # of floats: a wrong index would take this process with it
     right = llvm_base.INSTRUCTIONS[Ops.ADD]

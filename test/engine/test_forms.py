@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from weft import Context, GlobalCounters, Tensor, TinyJit, Variable, dtypes
+from weft import Context, Device, GlobalCounters, Tensor, TinyJit, Variable, dtypes
 from weft.engine import forms
 from weft.errors import ArgumentError, ShapeError
 
@@ -100,7 +100,7 @@ def test_every_knob_is_part_of_the_key(knob: dict[str, Any]) -> None:
 
 def test_the_default_device_is_part_of_the_key() -> None:
     x = stored(3)
-    assert [(x + 1).device for _ in range(2)] == ["CPU", "CPU"]
+    assert [(x + 1).device for _ in range(2)] == [Device.DEFAULT] * 2
     with Context(DEV="PYTHON"):
         y = stored(3)
         assert (y + 1).device == "PYTHON" and (y + 1).tolist() == [2.0, 3.0, 4.0]

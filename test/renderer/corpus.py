@@ -1,6 +1,6 @@
 """A corpus of kernels: every kind that tensor programs are made of, with real data.
 
-`cases_of` runs a small tensor program on the default device and keeps each kernel with the contents
+`cases_of` runs a small tensor program on the CPU and keeps each kernel with the contents
 of its buffers before and after; renderers print the kernels, and what can run them must get the
 same contents.
 """
@@ -218,12 +218,14 @@ def cases_of(name: str) -> tuple[Case, ...]:
 
     realize.runner_for = recorded
     clear_schedules()
+    before, Device.DEFAULT = Device.DEFAULT, "CPU"
     try:
         Tensor.manual_seed(7)
         result = PROGRAMS[name]()
         results = list(result) if isinstance(result, (list, tuple)) else [result]
         results[0].realize(*results[1:])
     finally:
+        Device.DEFAULT = before
         realize.runner_for = make
         clear_schedules()
     return tuple(found)

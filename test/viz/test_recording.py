@@ -30,13 +30,15 @@ from weft.viz.graphs import UnitGraphs
 from weft.viz.recording import recording
 from weft.viz.trace_file import TraceReader
 
+# how many launches there are, and the language of their sources, are those of the CPU
+pytestmark = pytest.mark.device("CPU")
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> TraceReader:
     path = tmp_path_factory.mktemp("traces") / "program.weft"
-    with warnings.catch_warnings(), recording(path):
+    with warnings.catch_warnings(), Context(DEV="CPU"), recording(path):
         warnings.simplefilter("error")
         program.main(6)
     return TraceReader(path)

@@ -63,7 +63,7 @@ class ValuesMixin(DigestMixin):
     def realize(self, *lst: Any, do_update_stats: bool = True) -> Self:
         """Compute this tensor and the others now.
 
-        >>> Tensor([1, 2]).add(1).realize()
+        >>> Tensor([1, 2], device="CPU").add(1).realize()
         <Tensor (2,) dtypes.int on CPU (realized)>
         """
         cells = dict.fromkeys([self._cell, *[tensor._cell for tensor in lst]])
