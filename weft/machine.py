@@ -38,6 +38,7 @@ class Target:
     l1: int = 32 << 10
     l2: int = 512 << 10  # per core
     l3: int = 8 << 20  # shared by the cores
+    l3_cores: int = 4  # that L3 feeds at the same time as if each was alone
     line_bytes: int = 64
     page_bytes: int = 4 << 10  # prefetch streams end at its end
     # what lies this far apart shares lines of L1, which evict each other: its size over its ways
@@ -52,6 +53,8 @@ class Target:
     # the first vector of a row somewhere in L2, and behind it, that no prefetcher saw coming
     l2_miss: float = 4.0
     far_miss: float = 16.0
+    # a piece of a row in memory that no prefetcher led to: latency over those waited for at once
+    restart_cycles: float = 75.0
     # an element of a lane that is apart from the others: read, written, written among `alias_bytes`
     gather_cycles: float = 2.0
     scatter_cycles: float = 2.5
@@ -103,6 +106,12 @@ class Target:
     def again_bytes(self) -> int:
         """Bytes of an operand that every tile of a kernel reads again, out of L3 in time."""
         return 4 * self.l2
+
+    @property
+    def near_bytes(self) -> int:
+        """Bytes of operands that come in time for a small tile: several times L2 as long as L3
+        feeds all cores, and what is in L2 where they are more."""
+        return self.again_bytes if self.cores <= self.l3_cores else self.l2
 
     @property
     def row_room(self) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.codegen.lanes import Place, Steps, Value, index_const, materialize, plus
-from weft.codegen.opt.survey import FEW_APART
+from weft.codegen.opt.cost import FEW_APART
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 

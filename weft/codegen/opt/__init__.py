@@ -1,10 +1,10 @@
-"""Optimisations of a kernel: the actions, and the heuristic that picks them.
+"""Optimisations of a kernel: actions on its axes, planners that propose, one cost that decides.
 
-In: a kernel and the target it is for. Out: the kernel with its axes split and typed, and the
-actions that did it. `opt` names the actions, `actions` applies one or refuses it, `heuristic`
-picks them with no flags (`gpu` where threads come in groups); what it asks stands in files of one
-topic each (`outline`, `survey`, `strides`, `tile` and others). `beam` and `moves` search by
-measuring. Invariant: an action changes when things are computed, never what.
+A kernel is a few nests of loops. `survey` says what each loop does; planners (`tile`, `streams`,
+`transpose`, `interleave`, and `gpu` for groups of threads) propose actions; `cost` compares what
+they propose on the machine at hand; `heuristic` applies the cheapest, and `share` divides the loops
+among the cores. The actions themselves are in `actions`, `stage`, `sweep`, `keep`: each is legal or
+refused, so a poor choice costs time and never a wrong result. `beam` and `moves` search further.
 """
 
 from weft.codegen.opt.opt import Opt, OptError, OptOps

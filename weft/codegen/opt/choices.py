@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from weft.budgets import CHOICES
 from weft.codegen.opt.axes import closed_axes, size_of
 from weft.codegen.opt.opt import Opt, OptOps
 from weft.uop.args import AxisType
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
-
-# values that one axis chooses between, and several together, for all of them to be written out
-MOST_CHOICES, MOST_COPIES = 8, 64
 
 
 def choice_opts(order: Iterable[UOp]) -> list[Opt]:
@@ -41,7 +39,7 @@ def choice_opts(order: Iterable[UOp]) -> list[Opt]:
         if axis.arg.kind is not AxisType.LOOP or axis.src[0].op is not Ops.CONST:
             continue
         closer, size = outputs[axis], size_of(axis)
-        if size <= MOST_CHOICES and copies[closer] * size <= MOST_COPIES:
+        if size <= CHOICES and copies[closer] * size <= CHOICES**2:
             copies[closer] *= size
             opts.append(Opt(OptOps.UPCAST, axis.arg.number, 0))
     return opts

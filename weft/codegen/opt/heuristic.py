@@ -15,11 +15,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from weft.budgets import BLOCK_OPS, CHOICES
 from weft.codegen.opt.actions import apply_legal, apply_opt, can_merge, uses_of_axes
 from weft.codegen.opt.axes import closed_axes, size_of
-from weft.codegen.opt.choices import MOST_CHOICES, choice_opts
+from weft.codegen.opt.choices import choice_opts
 from weft.codegen.opt.chosen import chosen_kernel
+from weft.codegen.opt.cost import Choice, Proposal, cheapest, restart_cost
 from weft.codegen.opt.gpu import optimise_groups
+from weft.codegen.opt.interleave import propose_interleave, split_divided
 from weft.codegen.opt.keep import COSTLY
 from weft.codegen.opt.operands import is_staged, slot_of, with_operands
 from weft.codegen.opt.opt import Opt, OptError, OptOps
@@ -27,18 +30,9 @@ from weft.codegen.opt.outline import Outline
 from weft.codegen.opt.reduction import Plan, plan_reduction
 from weft.codegen.opt.rows import rows_of_stream
 from weft.codegen.opt.share import can_share, thread_opts
-from weft.codegen.opt.spread import split_divided, spread_opts
-from weft.codegen.opt.streams import sweep_opts
+from weft.codegen.opt.streams import propose_sweep
 from weft.codegen.opt.strides import Strides
-from weft.codegen.opt.survey import (
-    Body,
-    Choice,
-    Item,
-    Nest,
-    extent,
-    nests_of,
-    volume,
-)
+from weft.codegen.opt.survey import Body, Item, Nest, extent, nests_of, volume
 from weft.codegen.opt.tile import (
     LEAST_REUSE,
     PACKED_REUSE,
@@ -49,7 +43,7 @@ from weft.codegen.opt.tile import (
     panel_bytes,
     plain_tile,
 )
-from weft.codegen.opt.turn import turn_opts
+from weft.codegen.opt.transpose import propose_transpose
 from weft.codegen.opt.windows import fitting_tile
 from weft.helpers import prod
 from weft.machine import Target
@@ -57,10 +51,6 @@ from weft.uop.args import AxisType
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
-# elements in a row that a transposition reads and writes at a time
-TURN_READ, TURN_WRITE = 128, 16
-# elements of a row from which on it is kept: vectors of some lanes fill it
-LEAST_ROW = 8
 # of a store body: the heavier, the fewer copies
 LIGHT, HEAVY = 24, 80
 # so little of it that memory decides how long it takes
@@ -140,7 +130,7 @@ def keep_rows(ast: UOp, target: Target) -> UOp:
         if len(axes) != 1 or axes[0].src[0].op is not Ops.CONST:
             continue
         size = size_of(axes[0])
-        if size >= LEAST_ROW and size * reduce.dtype.itemsize <= target.l2 // 4:
+        if size >= target.half_line and size * reduce.dtype.itemsize <= target.l2 // 4:
             ast = _try(ast, Opt(OptOps.KEEP, axes[0].arg.number), target)
     return ast
 
@@ -154,19 +144,41 @@ def _try(ast: UOp, opt: Opt, target: Target) -> UOp:
 
 
 def _optimise_nest(ast: UOp, target: Target, threads: bool) -> UOp:
-    work = 0.0
+    work = staging = 0.0
     opts: list[Opt] = []
     for nest in nests_of(list(ast.src), target):
         nest, tiles = _with_tiles(nest, target)
-        work += nest.rounds * _total(tiles)
-        moved = (
-            sweep_opts(nest, tiles, target) or turn_opts(nest, target) or spread_opts(nest, target)
-        )
-        opts += moved or tile_opts(nest, tiles, target)
+        cost = nest.rounds * _total(tiles)
+        work += cost
+        staging += cost if nest.is_fill else 0.0
+        opts += cheapest(_proposals(nest, tiles, target)).opts
     outline = apply_legal(Outline(ast), opts, target)
     if threads and work >= target.launch_cycles:
-        outline = apply_legal(outline, thread_opts(outline, target), target)
+        staging = staging or _packing(outline, work, target)
+        refill = staging / max(work - staging, 1.0)
+        outline = apply_legal(outline, thread_opts(outline, target, refill), target)
     return outline.kernel()
+
+
+def _proposals(nest: Nest, tiles: dict[Body, Tile], target: Target) -> list[Proposal]:
+    """What the planners propose for a nest."""
+    others = (
+        propose_sweep(nest, tiles, target),
+        propose_transpose(nest, target),
+        propose_interleave(nest, target),
+    )
+    found = [proposal for proposal in others if proposal is not None]
+    waits = sum(restart_cost(body, tile.choice, target) for body, tile in tiles.items())
+    return [*found, Proposal(tile_opts(nest, tiles, target), _total(tiles) + waits)]
+
+
+def _packing(outline: Outline, work: float, target: Target) -> float:
+    """Instructions of what was staged by actions: copies of operands, or all sums of a sweep."""
+    stages = [node for node in outline.order if node.op is Ops.STAGE]
+    if any([stage.arg.sweep for stage in stages]):
+        return work
+    elements = sum([volume(closed_axes(stage)) * volume(stage.ranges) for stage in stages])
+    return (target.gather_cycles + 1) * elements / max(target.vector_lanes, 1)
 
 
 # ------------------------------------------------------------ lanes and copies
@@ -275,11 +287,8 @@ def tile_opts(nest: Nest, tiles: dict[Body, Tile], target: Target) -> list[Opt]:
     for axis in nest.outputs:
         if axis is not vector and copies.get(axis, 1) > 1:
             _add_copies(plan, main, tiles[main].choice, axis, copies[axis], target)
-    if len(nest.bodies) == 1:
-        if vector is None:
-            _plan_turn(plan, stores, target)
-        else:
-            _plan_neighbours(plan, stores, vector)
+    if len(nest.bodies) == 1 and vector is not None:
+        _plan_neighbours(plan, stores, vector)
     for body in nest.bodies[:-1]:
         from_outside = vector is not None and vector in body.axes
         sums = prod(copies.get(axis, 1) for axis in body.around) if from_outside else 0
@@ -398,7 +407,7 @@ def _stream_copies(body: Body, vector: UOp, lanes: int, target: Target) -> int:
         copies * lanes > extent(vector)
         or copies * len(body.closers) > target.vector_registers // 2
         or others * extent(vector) // (copies * lanes) < 2 * target.cores
-        or copies * body.weight() > 400
+        or copies * body.weight() > BLOCK_OPS // 4
     ):
         copies //= 2
     return copies
@@ -412,7 +421,7 @@ def _plan_neighbours(plan: Plan, stores: Body, vector: UOp) -> None:
     for item in stores.items:
         steps = item.steps or {}
         apart = steps.get(vector)
-        if not item.is_store() or apart is None or not 1 < apart <= MOST_CHOICES:
+        if not item.is_store() or apart is None or not 1 < apart <= CHOICES:
             continue
         inside = [axis for axis in stores.own if 0 < (steps.get(axis) or 0) < apart]
         inside = [axis for axis in inside if axis.src[0].op is Ops.CONST]
@@ -421,32 +430,6 @@ def _plan_neighbours(plan: Plan, stores: Body, vector: UOp) -> None:
         for axis in inside:
             plan.add(OptOps.UPCAST, axis.arg.number, 0)
         return
-
-
-def _plan_turn(plan: Plan, stores: Body, target: Target) -> None:
-    """A transposition runs in small blocks: long pieces read, whole lines written."""
-    for item in stores.items:
-        steps = item.steps or {}
-        inner = [axis for axis, step in steps.items() if step == 1]
-        if item.is_store() or not inner:
-            continue
-        for other in stores.items:
-            outer = [axis for axis, step in (other.steps or {}).items() if step == 1]
-            if not other.is_store() or not outer or outer[0] is inner[0]:
-                continue
-            pair = (inner[0], outer[0])
-            if any([axis.src[0].op is not Ops.CONST or extent(axis) < 32 for axis in pair]):
-                continue
-            width = TURN_READ
-            while width > TURN_WRITE and extent(inner[0]) < 2 * target.cores * width:
-                width //= 2
-            plan.add(OptOps.SPLIT, inner[0].arg.number, width)
-            plan.add(OptOps.SPLIT, outer[0].arg.number, TURN_WRITE)
-            first, second = [axis.arg.number for axis in sorted(pair, key=stores.own.index)]
-            plan.opts.append(Opt(OptOps.SWAP, (*first, 1), (*second, 0)))
-            if stores.weight() <= LIGHT:
-                plan.add(OptOps.UPCAST, (*outer[0].arg.number, 1), 0)
-            return
 
 
 def _plan_stages(

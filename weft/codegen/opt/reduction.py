@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from weft.budgets import BLOCK_OPS, KERNEL_OPS, UNROLLED_TERMS
+from weft.codegen.opt.cost import Choice
 from weft.codegen.opt.opt import Opt, OptOps
-from weft.codegen.opt.survey import Body, Choice, extent, volume
-from weft.codegen.opt.tile import EXPANDED_OPS, most_sums
-from weft.codegen.opt.windows import WINDOW_OPS, WRITTEN_OUT, is_window
+from weft.codegen.opt.survey import Body, extent, volume
+from weft.codegen.opt.tile import most_sums
+from weft.codegen.opt.windows import is_window
 from weft.dtype import dtypes
 from weft.helpers import prod
 from weft.machine import Target
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
-# operations up to which a short reduction is written out
-WRITTEN_OPS = 600
 # terms that one accumulator takes in before they are added to a second level
 BLOCK = 512
 # instructions of a body that only adds up what it reads
@@ -44,8 +44,9 @@ def plan_reduction(plan: Plan, body: Body, choice: Choice, sums: int, target: Ta
     fixed = [axis for axis in body.own if axis.src[0].op is Ops.CONST]
     outer_copies = prod(n for axis, n in choice.copies.items() if axis not in body.own)
     terms = volume(body.own)
-    if len(fixed) == len(body.own) and terms <= WRITTEN_OUT:
-        if terms * outer_copies * body.weight() <= (WINDOW_OPS if is_window(body) else WRITTEN_OPS):
+    if len(fixed) == len(body.own) and terms <= UNROLLED_TERMS:
+        most = KERNEL_OPS if is_window(body) else BLOCK_OPS // 3
+        if terms * outer_copies * body.weight() <= most:
             for axis in body.own:
                 plan.add(OptOps.UNROLL, axis.arg.number, 0)
             return
@@ -95,7 +96,7 @@ def _write_out_short(plan: Plan, body: Body, vector: UOp, sums: int, target: Tar
         copies *= extent(axis)
         if axis.src[0].op is not Ops.CONST or copies * sums > most_sums(target):
             return
-        if copies * body.weight() > EXPANDED_OPS:
+        if copies * body.weight() > BLOCK_OPS:
             return
         plan.add(OptOps.UNROLL, axis.arg.number, 0)
 

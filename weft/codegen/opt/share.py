@@ -18,6 +18,8 @@ from weft.uop.opset import Ops
 
 # outermost rounds per core that even out a slow one
 ROUNDS_PER_CORE = 4
+# share of the time that a kernel in more parts may take: less is gained than a model can promise
+WORTHWHILE = 0.95
 
 
 def can_share(parts: list[list[UOp]]) -> bool:
@@ -45,8 +47,12 @@ def share_outputs(ast: UOp, target: Target) -> UOp:
     return apply_legal(outline, thread_opts(outline, target), target).kernel()
 
 
-def thread_opts(outline: Outline, target: Target) -> list[Opt]:
-    """What shares the outermost loops on which everything in the nest depends."""
+def thread_opts(outline: Outline, target: Target, refill: float = 0.0) -> list[Opt]:
+    """What shares the outermost loops on which everything in the nest depends.
+
+    Where these are few, a loop more is cut into parts. What does not depend on it is staged once
+    for each part: `refill` is that work as a share of all the other work.
+    """
     main = max(outline.ast.src, key=lambda store: volume(outline.ended(store)))
     loops = [
         axis
@@ -64,29 +70,30 @@ def thread_opts(outline: Outline, target: Target) -> list[Opt]:
         chosen.append(axis)
     names = [axis.arg.number for axis in chosen]
     opts: list[Opt] = []
-    for axis in loops:
-        # what does not depend on such an axis is staged once per round of it: few rounds, then
-        rounds = ROUNDS_PER_CORE * target.cores
-        if axis in shared or _is_even(chosen, target) or volume(chosen) >= rounds:
+    rounds = volume(chosen)
+    for axis in [axis for axis in loops if axis not in shared]:
+        times = [
+            slowest_core(rounds, parts, extent(axis), refill, target.cores)
+            for parts in range(1, min(extent(axis), ROUNDS_PER_CORE * target.cores) + 1)
+        ]
+        parts = 1 + times.index(min(times))
+        if times[parts - 1] > WORTHWHILE * times[0]:
             continue
-        if volume([*chosen, axis]) <= 2 * rounds:
-            chosen.append(axis)
+        if parts == extent(axis):
             names.append(axis.arg.number)
-            continue
-        parts = min(-(-rounds // volume(chosen)), extent(axis) // 2)
-        opts.append(Opt(OptOps.SPLIT, axis.arg.number, -(-extent(axis) // parts)))
-        names.append((*axis.arg.number, 0))
+        else:
+            opts.append(Opt(OptOps.SPLIT, axis.arg.number, -(-extent(axis) // parts)))
+            names.append((*axis.arg.number, 0))
         break
     if names:
         opts.append(Opt(OptOps.THREAD, names[0], tuple(names[1:]) or None))
     return opts
 
 
-def _is_even(axes: list[UOp], target: Target) -> bool:
-    """Whether the rounds of these axes keep all cores busy to the end."""
-    rounds = volume(axes)
-    if rounds < target.cores:
-        return False
-    if rounds >= ROUNDS_PER_CORE * target.cores:
-        return True
-    return rounds % target.cores == 0
+def slowest_core(rounds: int, parts: int, size: int, refill: float, cores: int) -> float:
+    """The time of the core that is done last, in rounds, if each round is cut into parts of a loop
+    of this size, and each part stages anew what a round staged once. The longer a part, the later
+    a core may be that something else kept busy."""
+    longest = -(-size // parts)
+    turns = -(-rounds * -(-size // longest) // cores)
+    return (turns + 1 / ROUNDS_PER_CORE) * (longest / size + refill)

@@ -9,6 +9,7 @@ other axes are open.
 
 from __future__ import annotations
 
+from weft.budgets import CHOICES
 from weft.codegen.opt.axes import (
     fresh_axes,
     index_const,
@@ -28,8 +29,6 @@ from weft.uop.opset import GroupOp, Ops
 
 # copies of a load that are read as rows
 SQUARE = 8
-# fields of a word that are written out: the bits of a byte
-MOST_FIELDS = 8
 
 
 def stage(ast: UOp, slot: int, axes: list[UOp], target: Target) -> UOp:
@@ -126,9 +125,7 @@ def _staged(ast: UOp, value: UOp, axes: list[UOp], number: int, in_squares: bool
         return _in_squares(value, axes, fills, run, number)
     shifts = [u.src[1].ranges for u in inside if u.op in (Ops.SHL, Ops.SHR)]
     # written out, shifts are by numbers
-    fields = {
-        axis for axis in axes if size_of(axis) <= MOST_FIELDS and axis in set().union(*shifts)
-    }
+    fields = {axis for axis in axes if size_of(axis) <= CHOICES and axis in set().union(*shifts)}
     values: dict[UOp, UOp] = {}
     ended: list[UOp] = []
     for axis in axes:

@@ -11,8 +11,11 @@ first cache and a few rows are read side by side, all of them from one end to th
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import gcd
 
+from weft.budgets import UNROLLED_TERMS
+from weft.codegen.opt.cost import Proposal, swept_cost
 from weft.codegen.opt.opt import Opt, OptOps
 from weft.codegen.opt.survey import Body, Item, Nest, extent, volume
 from weft.codegen.opt.tile import Tile
@@ -21,8 +24,6 @@ from weft.machine import Target
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
-# rows of outputs that share what is read; with more of them arithmetic is what takes time
-MOST_ROWS = 16
 # least outputs of one sweep, and lanes that add to them
 SWEEP_OUTPUTS, LEAST_LANES = 1 << 8, 4
 # rows of the matrix that are read side by side
@@ -30,26 +31,26 @@ SIDE_BY_SIDE = 8
 FEW_ROWS = 4
 
 
-def sweep_opts(nest: Nest, tiles: dict[Body, Tile], target: Target) -> list[Opt]:
+def propose_sweep(nest: Nest, tiles: dict[Body, Tile], target: Target) -> Proposal | None:
     """What makes the one reduction of a nest a sweep; nothing if it should not be one."""
     stores = nest.bodies[-1]
     vector = tiles[stores].choice.vector
     if nest.is_fill or nest.stages or len(nest.bodies) != 2 or vector is None:
-        return []
+        return None
     main = nest.bodies[0]
     rows = [axis for axis in nest.outputs if axis is not vector]
     if not main.is_reduction or len(main.closers) != 1 or set(main.around) != set(nest.outputs):
-        return []
+        return None
     if any([axis.src[0].op is not Ops.CONST for axis in (*nest.outputs, *main.own)]):
-        return []
+        return None
     stream = _find_stream(main, vector, target)
     if stream is None:
-        return []
+        return None
     # one matrix after the other
     matrices = volume([axis for axis in rows if axis in stream.ranges])
     rows = [axis for axis in rows if axis not in stream.ranges]
-    if volume(rows) > MOST_ROWS:
-        return []
+    if volume(rows) > UNROLLED_TERMS:
+        return None
     lanes = tiles[stores].choice.lanes
     most = target.l1 // (volume(rows) * main.closers[0].dtype.itemsize)
     cores = -(-target.cores // matrices) if target.has_threads else 1
@@ -58,7 +59,7 @@ def sweep_opts(nest: Nest, tiles: dict[Body, Tile], target: Target) -> list[Opt]
     piece = target.page_bytes // stream.dtype.itemsize if wants_pages else 0
     size = _sweep_size(extent(vector), most, piece, lanes, cores)
     if size < lanes:
-        return []
+        return None
     last = main.own[-1]
     assert stream.steps is not None
     if stream.steps[last] == size <= most // 8:
@@ -68,9 +69,9 @@ def sweep_opts(nest: Nest, tiles: dict[Body, Tile], target: Target) -> list[Opt]
         wanted = _side_by_side(extent(last))
         if wanted < SIDE_BY_SIDE // 4 and extent(last) >= SIDE_BY_SIDE:
             # sums that go to memory and back with every row take longer than short pieces
-            return []
+            return None
         if not _has_long_rows(stream, vector, last, target):
-            return []
+            return None
     number = vector.arg.number
     names = tuple([axis.arg.number for axis in rows])
     opts: list[Opt] = []
@@ -86,7 +87,11 @@ def sweep_opts(nest: Nest, tiles: dict[Body, Tile], target: Target) -> list[Opt]
     if wanted > 1:
         opts.append(Opt(OptOps.UNROLL, last.arg.number, wanted))
     opts.append(Opt(OptOps.VECTOR, number, lanes))
-    return opts
+    # two vectors share a number that they are multiplied with
+    copies = {axis: extent(axis) for axis in rows} | {vector: wide // lanes}
+    choice = replace(tiles[stores].choice, copies=copies)
+    cost = swept_cost(main, choice, stream, wanted, target) + tiles[stores].cost
+    return Proposal(opts, cost)
 
 
 def _side_by_side(rows: int) -> int:

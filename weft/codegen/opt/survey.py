@@ -2,25 +2,23 @@
 
 In: the STOREs of one nest, or a STAGE, which is filled by a nest of its own. Out: its bodies (each
 group of reductions that share a loop, and the stores), each with the loads, stores and arithmetic
-that run in it, and what they cost with given lanes and register tiles. Sits under the heuristic,
-which compares choices by these costs.
-Invariant: costs are in vector instructions; only their ratios mean anything.
+that run in it. Sits under the cost model, which says what a choice makes of them.
+Invariant: weights are in vector instructions; only their ratios mean anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from weft.budgets import CHOICES
 from weft.codegen.opt.axes import closed_axes
-from weft.codegen.opt.stage import MOST_FIELDS
 from weft.codegen.opt.strides import Steps, Strides
 from weft.dtype import DType, dtypes
 from weft.machine import Target
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
 
-FEW_APART = 4  # elements between lanes up to which they are read in rows
 # a run-time size counts as this much
 USUAL_SIZE = 256
 
@@ -212,102 +210,10 @@ def _note_fields(body: Body, shift: UOp) -> None:
     if body.own[-1] not in shift.ranges or not shift.src[0].ranges:
         return
     for axis in body.own:
-        if axis in shift.src[1].ranges and axis not in body.fields and extent(axis) <= MOST_FIELDS:
+        if axis in shift.src[1].ranges and axis not in body.fields and extent(axis) <= CHOICES:
             body.fields.append(axis)
 
 
 def stays_in_order(item: Item, axis: UOp) -> bool:
     """Whether lanes along the axis are neighbours in memory, or one element for all."""
     return item.steps is None or item.steps.get(axis, 0) in (0, 1)
-
-
-@dataclass(frozen=True)
-class Choice:
-    """How a body runs: lanes of one axis, copies of others in registers, loads that are staged."""
-
-    vector: UOp | None
-    lanes: int
-    copies: Mapping[UOp, int]
-    staged: frozenset[UOp] = frozenset()
-
-
-def body_cost(body: Body, choice: Choice, target: Target) -> float:
-    """Instructions of all runs of a body."""
-    rounds: dict[frozenset[UOp], float] = {}
-    total = 0.0
-    for item in body.items:
-        # most operations of a body depend on the same few sets of axes
-        if item.ranges not in rounds:
-            rounds[item.ranges] = rounds_of(body, item.ranges, choice)
-        total += rounds[item.ranges] * _weight(item, choice, target)
-        total += _fill_cost(body, item, choice, target)
-    return total
-
-
-def item_cost(body: Body, item: Item, choice: Choice, target: Target) -> tuple[float, float]:
-    """Instructions of all runs of one operation without copies, and of staging it."""
-    cost = rounds_of(body, item.ranges, choice) * _weight(item, choice, target)
-    return cost, _fill_cost(body, item, choice, target)
-
-
-def rounds_of(body: Body, ranges: frozenset[UOp], choice: Choice) -> float:
-    """How often an operation with these axes runs: once in the innermost loop of them.
-
-    Output loops stand around reduce loops, so an operation runs for every round of them, also if it
-    does not depend on them; lanes save that, and so will copies in registers.
-    """
-    axes = body.axes
-    depended = [i for i, axis in enumerate(axes) if axis in ranges]
-    last = max(depended, default=-1)
-    if axes is not body.own:
-        last = max(last, len(body.around) - 1)
-    loops = axes[: last + 1]
-    rounds = float(volume(loops))
-    return rounds / choice.lanes if choice.vector in loops else rounds
-
-
-def _weight(item: Item, choice: Choice, target: Target) -> float:
-    """Instructions of one run of an operation."""
-    vector = choice.vector
-    if vector is None or item.steps is None or vector not in item.ranges:
-        return item.weight
-    return _access_weight(item, choice, target)
-
-
-def _fill_cost(body: Body, item: Item, choice: Choice, target: Target) -> float:
-    if item.node not in choice.staged:
-        return 0.0
-    if item.parts:
-        return sum([_part_cost(part, choice, target) for part in item.parts])
-    return _fill(target) * volume([axis for axis in body.axes if axis in item.ranges])
-
-
-def _fill(target: Target) -> float:
-    """Per element that is staged in another order: read apart from its neighbours, written."""
-    return target.gather_cycles + 1
-
-
-def _part_cost(part: Item, choice: Choice, target: Target) -> float:
-    """Instructions for all elements of a part of what is staged."""
-    elements = volume(part.ranges)
-    if choice.vector not in part.ranges:
-        return elements * part.weight
-    # lanes that are apart are turned round on the way
-    return elements * min(_weight(part, choice, target) / choice.lanes, _fill(target))
-
-
-def _access_weight(item: Item, choice: Choice, target: Target) -> float:
-    assert item.steps is not None and choice.vector is not None
-    step = item.steps.get(choice.vector, 0)
-    if step in (0, 1) or item.node in choice.staged:
-        return item.weight * (2 if choice.vector in item.masked else 1)
-    if step == -1:
-        return 2 * item.weight
-    if not item.is_store():
-        if step is not None and 2 <= step <= FEW_APART and choice.vector not in item.masked:
-            # all that lies between is read, and the lanes are picked
-            return (2 * step - 1) * item.weight
-        return target.gather_cycles * choice.lanes * item.weight
-    aliased = step is not None and step * item.dtype.itemsize % target.alias_bytes == 0
-    cycles = target.alias_cycles if aliased else target.scatter_cycles
-    return cycles * choice.lanes * item.weight

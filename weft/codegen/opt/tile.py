@@ -11,18 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from weft.budgets import BLOCK_OPS, CHOICES, UNROLLED_TERMS
+from weft.codegen.opt.cost import Choice, body_cost, item_cost, rounds_of
 from weft.codegen.opt.rows import is_one_stream
-from weft.codegen.opt.survey import (
-    Body,
-    Choice,
-    Item,
-    body_cost,
-    extent,
-    item_cost,
-    rounds_of,
-    stays_in_order,
-    volume,
-)
+from weft.codegen.opt.survey import Body, Item, extent, stays_in_order, volume
 from weft.machine import Target
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
@@ -30,20 +22,11 @@ from weft.uop.opset import Ops
 COPIES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16)
 # a stage that changes the order of elements must be read this often to be worth its filling
 LEAST_REUSE = 24
-# beyond this many instructions in one body LLVM's time is noticed
-EXPANDED_OPS = 1600
 MOST_ROWS = 8
-# instructions of a body from which on it is bound by them
-COMPUTED = 16
 # uses of a panel of an operand that are worth packing it even if its rows are read in order
 PACKED_REUSE = 64
 # terms of a sum from which on its operands' panels are so large that they decide the tile
 LONG_PANEL = 2 << 10
-WINDOW_STEP = 8
-# rows of a tile that the first cache has to hold at once
-ROWS_IN_CACHE = 3
-# Operands of so many times L2 together come in time for any tile of a sum of so many terms.
-NEAR, NEAR_TERMS = 4, 64
 
 
 @dataclass(frozen=True)
@@ -194,7 +177,7 @@ class _Search:
         body, vector, lanes = self.body, self.plain.vector, self.plain.lanes
         if target.broadcast_cycles >= 1:
             return False
-        if vector is None or vector in body.own or volume(body.own) < NEAR_TERMS:
+        if vector is None or vector in body.own or volume(body.own) < 4 * UNROLLED_TERMS:
             return False
         if body.fields or any([item.parts for item in body.items]):
             return False
@@ -209,7 +192,7 @@ class _Search:
             total += (
                 volume([axis for axis in item.ranges if axis is not batch]) * item.dtype.itemsize
             )
-        return total <= NEAR * target.l2
+        return total <= target.near_bytes
 
     def _batch(self) -> UOp | None:
         """The outermost axis, if no tile is cut of it and some operand is the same all along it."""
@@ -222,7 +205,7 @@ class _Search:
         return tuple([axis is not None and axis not in item.ranges for axis in self.axes])
 
     def run(self) -> tuple[dict[UOp, int], float]:
-        most = min(self.room, EXPANDED_OPS / self.weight) / len(self.body.closers)
+        most = min(self.room, BLOCK_OPS / self.weight) / len(self.body.closers)
         best, least = self._cheapest(most)
         if self.busy is not None:
             # all the same to the machine, so as short as possible
@@ -321,7 +304,8 @@ class _Search:
 def _written_out(body: Body, plain: Choice, target: Target) -> int:
     """Vectors of the short inner axes of a reduction that computes more than it reads: to write
     these out, all of them, saves more than to share the other operand between rows."""
-    if body.weight() < COMPUTED:
+    # it waits for memory
+    if body.weight() < target.vector_lanes:
         return 1
     vectors = copies = 1
     for axis in reversed(body.own):
@@ -373,7 +357,8 @@ def _misses(body: Body, item: Item, plain: Choice, target: Target) -> float:
             lines *= extent(axis) if axis in item.ranges else 1
         elif step:
             shared *= extent(axis)
-    if ROWS_IN_CACHE * lines * target.vector_bytes <= target.l1:
+    # of two operands and what is read ahead
+    if 3 * lines * target.vector_bytes <= target.l1:
         return 0.0
     return target.l2_cycles / shared
 
@@ -491,7 +476,7 @@ def _is_packed(body: Body, item: Item, vector: UOp | None) -> bool:
 def overlaps(body: Body, item: Item) -> bool:
     """Whether a reduction reads neighbouring windows: packed, an element would be there often."""
     steps = [(item.steps or {}).get(axis, 0) for axis in body.own]
-    return any([step is not None and 0 < abs(step) < WINDOW_STEP for step in steps])
+    return any([step is not None and 0 < abs(step) < CHOICES for step in steps])
 
 
 def panel_bytes(own: list[UOp], width: int, item: Item) -> int:

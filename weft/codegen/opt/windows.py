@@ -13,13 +13,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from weft.budgets import KERNEL_OPS, UNROLLED_TERMS
 from weft.codegen.opt.survey import Body, Item, extent, volume
 from weft.codegen.opt.tile import Tile, overlaps
 from weft.helpers import prod
 from weft.uop.opset import Ops
-
-# terms of a reduction that may be written out, and operations of all of its copies then
-WRITTEN_OUT, WINDOW_OPS = 16, 1000
 
 
 def is_window(body: Body) -> bool:
@@ -27,7 +25,7 @@ def is_window(body: Body) -> bool:
     stand side by side."""
     if any([axis.src[0].op is not Ops.CONST for axis in body.own]):
         return False
-    short = body.is_reduction and volume(body.own) <= WRITTEN_OUT
+    short = body.is_reduction and volume(body.own) <= UNROLLED_TERMS
     return short and any([_are_shared(body, item) for item in body.items])
 
 
@@ -49,7 +47,7 @@ def _are_shared(body: Body, item: Item) -> bool:
 def fitting_tile(body: Body, tile: Tile) -> Tile:
     """Fewer copies, where otherwise the windows could not be written out."""
     copies = dict(tile.choice.copies)
-    room = WINDOW_OPS / (volume(body.own) * body.weight()) if is_window(body) else math.inf
+    room = KERNEL_OPS / (volume(body.own) * body.weight()) if is_window(body) else math.inf
     while prod(copies.values()) > room:
         axis = max(
             [a for a in copies if a is not tile.choice.vector], key=copies.__getitem__, default=None

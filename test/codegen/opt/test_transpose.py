@@ -11,7 +11,7 @@ from weft import Context, Tensor, dtypes
 from weft.codegen.opt import Opt, OptOps
 from weft.codegen.opt.heuristic import merge_axes, optimise
 from weft.codegen.opt.survey import nests_of
-from weft.codegen.opt.turn import turn_opts
+from weft.codegen.opt.transpose import propose_transpose
 from weft.codegen.pipeline import lower
 from weft.machine import Target
 from weft.renderer.python import PythonRenderer
@@ -65,9 +65,9 @@ def test_large_ones_run_in_blocks() -> None:
     ],
     ids=["in order", "a row for all", "backwards", "few apart", "few rows", "small"],
 )
-def test_what_is_not_turned_has_no_squares(tensor: Any) -> None:
+def test_what_is_not_transposed_has_no_squares(tensor: Any) -> None:
     (nest,) = nests_of(list(merge_axes(kernel_of(tensor())).src), WIDE)
-    assert turn_opts(nest, WIDE) == []
+    assert propose_transpose(nest, WIDE) is None
 
 
 def test_memory_is_touched_in_whole_vectors() -> None:

@@ -1,8 +1,9 @@
-"""Turn: what a kernel reads along one axis and writes along another goes through squares.
+"""Transpose: what a kernel reads along one axis and writes along another goes through squares.
 
-In: the survey of a nest without reductions. Out: the actions that read rows and write columns of a
-square in registers, or none where nothing is turned. Sits between the survey and the heuristic.
-Invariant: memory is read and written in whole vectors; only registers are turned.
+In: the survey of a nest without reductions. Out: a proposal that reads rows and writes columns of a
+square in registers, or none where nothing is transposed. Sits above the cost model, under the
+heuristic.
+Invariant: memory is read and written in whole vectors; only registers are transposed.
 
 x.T, a layout of images, the heads of an attention, alone or inside of other arithmetic. Lanes lie
 along what is written. The axis that is read in order is written out beside them, so that expand
@@ -12,8 +13,10 @@ of memory that a block touches are used up while they are in the first cache.
 
 from __future__ import annotations
 
+from weft.budgets import BLOCK_OPS
+from weft.codegen.opt.cost import FEW_APART, Choice, Proposal, body_cost
 from weft.codegen.opt.opt import Opt, OptOps
-from weft.codegen.opt.survey import FEW_APART, Body, Nest, extent, volume
+from weft.codegen.opt.survey import Body, Nest, extent, volume
 from weft.codegen.opt.tile import lanes_of
 from weft.machine import Target
 from weft.uop.node import UOp
@@ -26,33 +29,28 @@ LEAST_ROWS = 4
 BLOCK = (64, 64)
 # of memory that no cache holds: few rows at a time, long pieces of each
 FAR_BLOCK = (128, 16)
-# elements below which the longer code takes more time to compile than it will ever save
-LEAST_ELEMENTS = 1 << 13
-# instructions per element from which on half as many rows are written out, and again
-LIGHT, HEAVY = 24, 80
-# registers for which a full square is too much
-FEW_REGISTERS = 16
 
 
-def turn_opts(nest: Nest, target: Target) -> list[Opt]:
-    """What makes squares of the loads that are turned; nothing if there are none."""
+def propose_transpose(nest: Nest, target: Target) -> Proposal | None:
+    """What makes squares of the loads that are transposed; nothing if there are none."""
     if nest.is_fill or nest.stages or len(nest.bodies) != 1:
-        return []
+        return None
     stores = nest.bodies[0]
-    if volume(stores.own) < LEAST_ELEMENTS:
-        return []
+    # shorter than a launch: longer code takes more time to compile than it will ever save
+    if volume(stores.own) < target.launch_cycles:
+        return None
     written = _written_axis(stores)
-    read = None if written is None else _turned_axis(stores, written)
+    read = None if written is None else _transposed_axis(stores, written)
     if written is None or read is None:
-        return []
+        return None
     lanes = min(SQUARE, lanes_of(written, stores.items, target))
-    rows = SQUARE if target.vector_registers > FEW_REGISTERS else SQUARE // 2
-    weight = stores.weight()
-    rows //= 1 if weight <= LIGHT else 2 if weight <= HEAVY else 4
+    rows = min(SQUARE, target.vector_registers // 2)
+    while rows > 1 and rows * stores.weight() > BLOCK_OPS // 4:
+        rows //= 2
     while rows > extent(read):
         rows //= 2
     if lanes < LEAST_ROWS or rows < LEAST_ROWS:
-        return []
+        return None
     opts: list[Opt] = []
     names: dict[UOp, tuple[int, ...]] = {}
     is_far = volume(stores.own) * stores.closers[0].src[1].dtype.itemsize > target.l3
@@ -66,7 +64,7 @@ def turn_opts(nest: Nest, target: Target) -> list[Opt]:
         opts.append(Opt(OptOps.SWAP, names[first], (*second.arg.number, 0)))
     opts.append(Opt(OptOps.VECTOR, names[written], lanes))
     opts.append(Opt(OptOps.UPCAST, names[read], rows))
-    return opts
+    return Proposal(opts, body_cost(stores, Choice(written, lanes, {read: rows}), target))
 
 
 def _written_axis(stores: Body) -> UOp | None:
@@ -76,8 +74,8 @@ def _written_axis(stores: Body) -> UOp | None:
     return next((axis for axis in axes if all([p.get(axis) == 1 for p in places])), None)
 
 
-def _turned_axis(stores: Body, written: UOp) -> UOp | None:
-    """The axis along which most of what is turned is read in order."""
+def _transposed_axis(stores: Body, written: UOp) -> UOp | None:
+    """The axis along which most of what is transposed is read in order."""
     found: dict[UOp, int] = {}
     for item in stores.items:
         if item.node is None or item.node.op is not Ops.LOAD or item.steps is None or item.masked:

@@ -1,9 +1,9 @@
-"""Spread: what a kernel reads once and writes several times side by side.
+"""Interleave: what a kernel reads once and writes several times side by side.
 
 In: a nest without reductions. Out: the nest, with the axis that it writes along split where its
-reads divide that axis, and the actions that make lanes of the outer part. Sits beside turn, between
-the survey and the heuristic.
-Invariant: memory is read and written in whole vectors; only registers are turned.
+reads divide that axis, and the actions that make lanes of the outer part. Sits beside transpose,
+above the cost model and under the heuristic.
+Invariant: memory is read and written in whole vectors; only registers are exchanged.
 
 x[i // 2] -> y[i], as in an image of twice the size, or x[i] -> y[2*i], y[2*i + 1]. Lanes along what
 is read hold each element once; the copies that it is written to lie beside each other, so that
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from weft.codegen.opt.actions import apply_opt
 from weft.codegen.opt.axes import closed_axes, size_of
+from weft.codegen.opt.cost import Choice, Proposal, body_cost
 from weft.codegen.opt.opt import Opt, OptError, OptOps
 from weft.codegen.opt.strides import Strides
 from weft.codegen.opt.survey import Nest, extent
@@ -68,10 +69,10 @@ def _divided(ast: UOp) -> tuple[UOp, int] | None:
     return None
 
 
-def spread_opts(nest: Nest, target: Target) -> list[Opt]:
+def propose_interleave(nest: Nest, target: Target) -> Proposal | None:
     """What writes each vector that is read to several places; nothing if there is no such axis."""
     if nest.is_fill or nest.stages or len(nest.bodies) != 1:
-        return []
+        return None
     stores = nest.bodies[0]
     places = [item.steps or {} for item in stores.items if item.is_store()]
     reads = stores.loads
@@ -90,8 +91,10 @@ def spread_opts(nest: Nest, target: Target) -> list[Opt]:
             if not once or any([{axis, copies} & i.masked for i in reads]):
                 continue
             lanes = lanes_of(axis, stores.items, target)
-            return [
+            opts = [
                 Opt(OptOps.VECTOR, axis.arg.number, lanes),
                 Opt(OptOps.UPCAST, copies.arg.number, 0),
             ]
-    return []
+            choice = Choice(axis, lanes, {copies: size.arg})
+            return Proposal(opts, body_cost(stores, choice, target))
+    return None
