@@ -16,7 +16,7 @@ import numpy as np
 
 from weft.dtype import DType, convert, dtypes
 from weft.runtime.steps import raw_function
-from weft.uop.args import UNIQUE, KernelInfo
+from weft.uop.args import KernelInfo, combines_with
 from weft.uop.evaluate import evaluate_uop, function_for
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
@@ -278,9 +278,8 @@ class Tensors:
                 continue
             where = self._places(store.src[0], node.src[0], places)
             value = np.broadcast_to(self.found[store.src[1]], where.shape)
-            # UNIQUE only says that no element is written twice
-            is_plain = store.arg is None or store.arg == UNIQUE
-            combine = None if is_plain else function_for(store.arg, store.src[0].dtype)
+            op = combines_with(store.arg)
+            combine = None if op is None else function_for(op, store.src[0].dtype)
             for position, new in zip(where.reshape(-1), value.reshape(-1), strict=True):
                 if position >= 0:
                     result[position] = new if combine is None else combine(result[position], new)
