@@ -232,7 +232,12 @@ class Torch:
         def function(*given: Any) -> Any:
             return written(self.torch, *given)
 
-        called = self.torch.compile(function) if self.is_compiled else function
+        if not self.is_compiled:
+            return lambda: function(*inputs)
+        # or after some rows it compiles no more
+        self.torch._dynamo.reset()
+        # static shapes; its own choice of kernels beyond its default costs minutes a row
+        called = self.torch.compile(function, dynamic=False)
         return lambda: called(*inputs)
 
     def wait(self) -> None:
