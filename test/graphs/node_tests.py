@@ -32,6 +32,7 @@ NO_NUMPY = re.compile("bfloat16|float8_.*")
 
 _RANDOM = "the expected numbers are those of one unseeded run of NumPy's generator"
 _WRAPS = "the expected values wrap around where the operator is defined to saturate"
+_ZERO = "the expected value of 0 / 0 is nan; later versions of onnx expect 0, as weft gives"
 _NOISE = "the expected imaginary parts are rounding errors of 2e-7; weft's are below 1e-14"
 # Every test that does not pass, and why. None is left out.
 REASONS = {
@@ -44,6 +45,7 @@ REASONS = {
         for name in ("2D_int8_float16", "2D_int8_float32", "3D_int8_float16", "3D_int8_float32")
     },
     "test_dft_inverse": _NOISE,
+    "test_l2normalization_axis_0": _ZERO,
     "test_dft_inverse_opset19": _NOISE,
     "test_adam_multiple": "computed with epsilon 0.01, which the node does not have",
 }
@@ -56,43 +58,59 @@ def cases(kind: str = "node") -> dict[str, Any]:
     return {} if loader is None else {one.name: one for one in loader.load_model_tests(kind=kind)}
 
 
-def _read(path: Path, described: Any) -> Any:
+def _decode(stored: Any, described: Any) -> Any:
+    """A value of a test as NumPy has it: the package gives bytes, messages or arrays."""
     onnx, helper = need("onnx"), need("onnx.numpy_helper")
-    kind = described.type.WhichOneof("value")
-    message, convert = {
-        "sequence_type": (onnx.SequenceProto, helper.to_list),
-        "optional_type": (onnx.OptionalProto, helper.to_optional),
-    }.get(kind, (onnx.TensorProto, helper.to_array))
-    value = message()
-    value.ParseFromString(path.read_bytes())
-    return convert(value)
+    convert = {
+        onnx.SequenceProto: helper.to_list,
+        onnx.OptionalProto: helper.to_optional,
+        onnx.TensorProto: helper.to_array,
+    }
+    if isinstance(stored, bytes):
+        kind = described.type.WhichOneof("value")
+        kinds = {"sequence_type": onnx.SequenceProto, "optional_type": onnx.OptionalProto}
+        message = kinds.get(kind, onnx.TensorProto)()
+        message.ParseFromString(stored)
+        stored = message
+    return convert[type(stored)](stored) if type(stored) in convert else stored
+
+
+def _parts(case: Any) -> tuple[Any, Any, list[tuple[list[Any], list[Any]]]]:
+    """The model as a message, what OnnxRunner takes, and the values of each set of data."""
+    if case.model_dir is None:
+        sets = [(list(inputs), list(outputs)) for inputs, outputs in case.data_sets]
+        return case.model, case.model.SerializeToString(), sets
+    folder = Path(case.model_dir)
+    sets = []
+    for data in sorted(folder.glob("test_data_set_*")):
+        inputs, outputs = (
+            [data / f"{kind}_{i}.pb" for i in range(len(list(data.glob(f"{kind}_*.pb"))))]
+            for kind in ("input", "output")
+        )
+        sets.append(([p.read_bytes() for p in inputs], [p.read_bytes() for p in outputs]))
+    path = folder / "model.onnx"
+    return need("onnx").load(path), path, sets
 
 
 def run_case(case: Any, runs: int = 1) -> None:
     """Runs one test as often as asked; fails where the outputs are not the expected ones."""
-    folder = Path(case.model_dir)
-    model = need("onnx").load(folder / "model.onnx")
-    runner = OnnxRunner(folder / "model.onnx")
+    model, data, sets = _parts(case)
+    runner = OnnxRunner(data)
     constants = {one.name for one in model.graph.initializer}
-    wanted = [one for one in model.graph.input if one.name not in constants]
-    for data in sorted(folder.glob("test_data_set_*")):
-        files = [data / f"input_{number}.pb" for number in range(len(model.graph.input))]
-        # old models name their constants among the inputs, and give no values for them
-        known = model.graph.input if all(file.exists() for file in files) else wanted
+    for stored_inputs, stored_outputs in sets:
+        described = list(model.graph.input)
+        if len(stored_inputs) < len(described):
+            # old models name their constants among the inputs, and give no values for them
+            described = [one for one in described if one.name not in constants]
         inputs = {
-            one.name: _read(file, one)
-            for file, one in zip(files, known, strict=False)
-            if file.exists()
-        }
-        outputs = {
-            one.name: _read(data / f"output_{number}.pb", one)
-            for number, one in enumerate(model.graph.output)
+            one.name: _decode(value, one)
+            for value, one in zip(stored_inputs, described, strict=False)
         }
         for _ in range(runs):
             results = runner(inputs)
-            assert list(results) == list(outputs)
-            for name, output in outputs.items():
-                compare(results[name], output, case.rtol, case.atol)
+            assert list(results) == [one.name for one in model.graph.output]
+            for value, one in zip(stored_outputs, model.graph.output, strict=True):
+                compare(results[one.name], _decode(value, one), case.rtol, case.atol)
 
 
 def compare(got: Any, want: Any, rtol: float, atol: float) -> None:

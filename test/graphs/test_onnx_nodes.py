@@ -7,18 +7,20 @@ from pathlib import Path
 import pytest
 
 from test.graphs.node_tests import REASONS, cases, run_case
-from test.optional import need
+from test.optional import found, need
 
-NODES = sorted(cases("node"))
+# version that the counts of docs/onnx.md are for; others have other tests
+COUNTED = ("1.19.", 1615)
+_PACKAGE = found("onnx")
+IS_COUNTED = _PACKAGE is not None and _PACKAGE.__version__.startswith(COUNTED[0])
+NODES = sorted(cases("node")) if IS_COUNTED else []
 OTHERS = [
     (kind, name)
     for kind in ("simple", "pytorch-converted", "pytorch-operator")
-    for name in sorted(cases(kind))
+    for name in (sorted(cases(kind)) if IS_COUNTED else [])
 ]
 # each n-th model is called until it is replayed: that costs a capture
 REPLAYED = 8
-# version that the counts of docs/onnx.md are for; others have other tests
-COUNTED = ("1.19.", 1615)
 
 
 @pytest.mark.parametrize("name", [name for name in NODES if name not in REASONS])
@@ -42,5 +44,5 @@ def test_the_page_names_what_does_not_pass_and_why() -> None:
 def test_the_counts_are_those_of_the_package() -> None:
     version, count = COUNTED
     if not need("onnx").__version__.startswith(version):
-        pytest.skip(f"the counts are for onnx {version}x: pip install onnx==1.19.1")
+        pytest.skip(f"onnx is not of version {version}x: .venv/bin/pip install -e '.[onnx]'")
     assert len(NODES) == count and set(REASONS) <= set(NODES)

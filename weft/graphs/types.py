@@ -50,8 +50,8 @@ class OnnxDataType(IntEnum):
     def to_dtype(self) -> DType:
         """The weft dtype that holds values of this type.
 
-        >>> OnnxDataType.INT4.to_dtype()
-        dtypes.int8
+        >>> OnnxDataType.INT4.to_dtype().name
+        'int8'
         """
         found = _HELD_IN.get(self)
         if found is None:

@@ -318,6 +318,7 @@ class NodeCall:
         self.opset = versions.get(domain, walk.kept.opsets.get(domain, 1))
         self.declared: dict[int, OnnxDataType] = {}
         self.turns = 0
+        self.fetched_as: DType | None = None
         self.depends: frozenset[str] = frozenset()
 
     def value(self, name: str) -> Any:
@@ -367,6 +368,8 @@ class NodeCall:
                 name = self.node.inputs[number]
                 what = f"input {number} ({name!r}) of {self.node}"
                 note = name if self.scope.outer is None else ""
+                if isinstance(value, Tensor) and value.dtype in (dtypes.bfloat16, *dtypes.fp8s):
+                    self.fetched_as = value.dtype
                 arguments.append(self.walk.fetch(value, self.depends_on(name), what, note))
             elif isinstance(value, numpy.ndarray) and _holds_text(value):
                 arguments.append(value)
@@ -395,6 +398,8 @@ class NodeCall:
             )
         if self.node.op_type in _UNFOLDED:
             self.depends |= _RANDOM
+        if self.fetched_as is not None:
+            found = [self._as_fetched(value, self.fetched_as) for value in found]
         kind = None
         if self.node.op_type in _KEEPS_TYPE and self.node.inputs:
             kind = self._narrow(self.node.inputs[0])
@@ -414,6 +419,12 @@ class NodeCall:
         if self.walk.debug >= 1:
             shown = ", ".join(describe(value) for value in found)
             print(f"onnx: {self.node} -> {shown}")
+
+    def _as_fetched(self, value: Any, dtype: DType) -> Any:
+        """An array of the host in the type of what it came from, which NumPy does not have."""
+        if isinstance(value, numpy.ndarray) and value.dtype == numpy.float32:
+            return self.walk.tensor(value).cast(dtype)
+        return value
 
     def _fold(self, name: str, value: Any, narrow: OnnxDataType | None) -> None:
         if not isinstance(value, Tensor) or not all(isinstance(s, int) for s in value.shape):

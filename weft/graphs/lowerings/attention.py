@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from weft.dtype import DType, dtypes
+from weft.dtype import DType, computing_dtype, dtypes
 from weft.graphs.table import Call, lowers, refuse
 from weft.graphs.types import data_type
 from weft.tensor import Tensor
@@ -216,3 +216,49 @@ def rotary_embedding(
         num_heads,
         rotary_embedding_dim,
     )
+
+
+@lowers("LinearAttention", since=27)
+def linear_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    past_state: Tensor | None = None,
+    decay: Tensor | None = None,
+    beta: Tensor | None = None,
+    *,
+    chunk_size: int = 0,
+    kv_num_heads: int,
+    q_num_heads: int,
+    scale: float = 0.0,
+    update_rule: str = "gated_delta",
+) -> tuple[Tensor, Tensor]:
+    """One token after another: the state is a sum of products of keys and values that decays."""
+    if update_rule not in ("linear", "gated", "delta", "gated_delta"):
+        raise refuse(f"the update_rule {update_rule!r} is unknown")
+    wide = computing_dtype(query.dtype)
+    q = split_heads(query, q_num_heads).cast(wide)
+    k, v = (split_heads(part, kv_num_heads).cast(wide) for part in (key, value))
+    factor = scale or 1 / math.sqrt(q.shape[-1])
+    batch, heads, length, width = k.shape
+    state = Tensor.zeros(batch, heads, width, v.shape[-1], dtype=wide)
+    state = state if past_state is None else past_state.cast(wide)
+    gates = rates = None
+    if decay is not None and update_rule.startswith("gated"):
+        gates = split_heads(decay, kv_num_heads).cast(wide).exp()
+    if beta is not None and update_rule.endswith("delta"):
+        rates = beta.cast(wide).permute((0, 2, 1)).unsqueeze(-1)
+    outputs = []
+    for time in range(length):
+        now, added = k[:, :, time].unsqueeze(-1), v[:, :, time].unsqueeze(-2)
+        if gates is not None:
+            state = state * gates[:, :, time].unsqueeze(-1)
+        if update_rule.endswith("delta"):
+            added = added - (state * now).sum(-2, keepdim=True)
+            added = added if rates is None else added * rates[:, :, time].unsqueeze(-1)
+        state = (state + now * added).contiguous()
+        seen = state.repeat_interleave(q_num_heads // kv_num_heads, dim=1)
+        outputs.append((q[:, :, time].unsqueeze(-1) * seen).sum(-2) * factor)
+    found = Tensor.stack(*outputs, dim=2)
+    kind = query.dtype if past_state is None else past_state.dtype
+    return join_heads(found).cast(query.dtype), state.cast(kind)

@@ -87,6 +87,28 @@ def conv(
     return convolve(x, weight, bias, auto_pad, dilations, group, kernel_shape, pads, strides)
 
 
+@lowers("CausalConvWithState", since=27)
+def causal_conv_with_state(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    past_state: Tensor | None = None,
+    *,
+    activation: str = "none",
+) -> tuple[Tensor, Tensor]:
+    before = weight.shape[-1] - 1
+    if past_state is None:
+        whole = x.pad(((0, 0), (0, 0), (before, 0)))
+    else:
+        whole = past_state.cat(x, dim=2)
+    found = whole.conv2d(weight, bias, x.shape[1])
+    if activation not in ("none", "silu", "swish"):
+        raise refuse(f"activation is none, silu or swish, found {activation!r}")
+    found = found if activation == "none" else found.silu()
+    last = whole.shape[2]
+    return found.cast(x.dtype), whole.shrink((None, None, (last - before, last)))
+
+
 @lowers("ConvTranspose")
 def conv_transpose(
     x: Tensor,

@@ -134,6 +134,11 @@ def swish(x: Tensor, *, alpha: float = 1.0) -> Tensor:
     return x * (x * alpha).sigmoid()
 
 
+@lowers("SwiGLU", since=28)
+def swiglu(a: Tensor, b: Tensor, *, alpha: float = 1.0) -> Tensor:
+    return (a * (a * alpha).sigmoid() * b).cast(a.dtype)
+
+
 @lowers("PRelu")
 def prelu(x: Tensor, slope: Tensor, *, consumed_inputs: Any = None) -> Tensor:
     if slope.ndim == 1 and x.ndim > 2 and slope.shape[0] == x.shape[1] != x.shape[-1]:
@@ -249,8 +254,11 @@ def bit_shift(a: Tensor, b: Tensor, *, direction: str) -> Tensor:
         raise refuse(f"direction is LEFT or RIGHT, found {direction!r}")
     inside = b < bits
     amount = inside.where(b, 0)
-    shifted = a << amount if direction == "LEFT" else a >> amount
-    return inside.where(shifted, 0).cast(a.dtype)
+    if direction == "LEFT":
+        return inside.where(a << amount, 0).cast(a.dtype)
+    # of a negative number the sign is shifted in
+    beyond = 0 if dtypes.is_unsigned(a.dtype) else (a < 0).where(-1, 0)
+    return inside.where(a >> amount, beyond).cast(a.dtype)
 
 
 @lowers("Mod", since=10)

@@ -170,7 +170,7 @@ def lp_norm(x: Tensor, *, axis: int = -1, p: int = 2) -> Tensor:
     size = wide.abs().sum(axis, keepdim=True)
     if p == 2:
         size = wide.square().sum(axis, keepdim=True).sqrt()
-    return (wide / size).cast(x.dtype)
+    return size.eq(0).where(0, wide / size).cast(x.dtype)
 
 
 @lowers("MeanVarianceNormalization", since=9)
