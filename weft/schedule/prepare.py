@@ -288,9 +288,13 @@ def _in_two_steps(x: UOp, axis: int, parts: int) -> UOp:
 
 
 def _parts(size: int, wanted: int) -> int | None:
-    """The number of parts of an axis, none of them short: as near as can be to what is wanted."""
-    found = _divisors(size, wanted // 8, min(4 * wanted, size // (4 * wanted)))
-    return min(found, key=lambda parts: max(parts / wanted, wanted / parts), default=None)
+    """The number of parts of an axis, as near as can be to what is wanted: long ones, or else
+    shorter ones."""
+    for length in (4 * wanted, wanted):
+        found = _divisors(size, wanted // 8, min(4 * wanted, size // length))
+        if found:
+            return min(found, key=lambda parts: max(parts / wanted, wanted / parts))
+    return None
 
 
 def _divisors(size: int, least: int, most: int) -> list[int]:
