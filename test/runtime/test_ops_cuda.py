@@ -17,6 +17,7 @@ from weft.engine.storage import node_of
 from weft.errors import CompileError, DeviceError, OutOfMemory
 from weft.runtime.cuda_compile import LinkCompiler
 from weft.runtime.cuda_driver import Driver
+from weft.runtime.cuda_memory import CUDAAllocator
 from weft.runtime.ops_cuda import CUDADevice
 
 # of the next test: programs and schedules are kept by the device's name
@@ -113,6 +114,20 @@ def test_what_was_read_can_be_changed_and_given_back(gpu: CUDADevice) -> None:
     read[:] = 7.0
     assert small.tolist() == [1.0] * 4
     assert large.sum().item() == 4.0
+
+
+def test_results_beyond_what_may_be_pinned_are_read_to_ordinary_memory(
+    gpu: CUDADevice, library: FakeLibrary
+) -> None:
+    assert isinstance(gpu.allocator, CUDAAllocator)
+    gpu.allocator.pinned.memory.most_bytes = 1 << 20
+    data = np.arange(1 << 16, dtype=np.float32)
+    x = Tensor(data, device=gpu.name).realize()
+    held = [x.numpy() for _ in range(8)]
+    assert all(np.array_equal(found, data) for found in held)
+    assert gpu.allocator.pinned.memory.mapped_bytes <= 1 << 20
+    del held
+    assert np.array_equal(x.numpy(), data)
 
 
 # ------------------------------------------------------------ devices

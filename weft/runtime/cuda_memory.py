@@ -114,6 +114,11 @@ class PinnedAllocator(Allocator):
     def _count(self, nbytes: int) -> None:
         pass
 
+    def has_room(self, nbytes: int) -> bool:
+        """Whether so much may be pinned beside what is in use."""
+        in_use = self.memory.mapped_bytes - self.memory.cached_bytes
+        return in_use + nbytes <= self.memory.most_bytes
+
     def _alloc(self, nbytes: int) -> Block:
         return self.memory.take(nbytes)
 
@@ -280,7 +285,7 @@ class CUDAAllocator(Allocator):
     # ------------------------------------------------------------ copies
     def host_memory(self, nbytes: int) -> memoryview:
         """Pinned memory if it is worth it and there is some."""
-        if nbytes > _SMALL_COPY:
+        if nbytes > _SMALL_COPY and self.pinned.has_room(nbytes):
             try:
                 lent = _Lent(self.pinned, nbytes)
             except MemoryError:
