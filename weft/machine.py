@@ -80,6 +80,7 @@ class Target:
     grid_limits: tuple[int, ...] = ()  # groups along x, y and z
     shared_bytes: int = 0  # memory that a group shares
     warp_size: int = 1  # threads of a group that run in step
+    thread_lanes: int = 4  # elements of one access of a thread, whatever fits `vector_bytes`
     core_threads: int = 1  # threads that a core holds at a time, to hide what each waits for
     thread_registers: int = 0  # of 32 bits, that a thread may have; 0: not limited by us
     fragments: tuple[Any, ...] = ()  # of tensor cores: shapes, dtypes, lane -> element maps

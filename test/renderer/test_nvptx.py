@@ -21,7 +21,7 @@ from weft.renderer.base import ProgramSpec, Target
 from weft.renderer.cuda import BF16, FP8, SM_90, cuda_target
 from weft.renderer.nvptx import NVPTXRenderer
 from weft.runtime.nvptx import emit_ptx
-from weft.uop.args import LocalArg
+from weft.uop.args import KernelInfo, LocalArg
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
@@ -207,6 +207,18 @@ def test_targets_say_what_chips_have() -> None:
     assert SM_90.features == (BF16, FP8) and SM_75.features == ()
     assert cuda_target(8, 0, cores=108, l2=40 << 20).features == (BF16,)
     assert cuda_target(12, 0, cores=170, l2=96 << 20).name == "sm_120"
+    chips = [(7, 5), (8, 0), (8, 9), (9, 0), (10, 0), (12, 0)]
+    threads = [cuda_target(*chip, cores=40, l2=4 << 20).core_threads for chip in chips]
+    assert threads == [1024, 2048, 1536, 2048, 2048, 1536]
+
+
+def test_elementwise_kernels_of_any_dtype_access_16_bytes() -> None:
+    for dtype, lanes in ((f32, 4), (bf16, 8), (dtypes.int8, 16)):
+        index = UOp.range(1 << 16, 0)
+        loaded = UOp.param(1, dtype, 1 << 16).index(index).load()
+        store = UOp.param(0, dtype, 1 << 16).index(index).store(loaded + loaded, index)
+        spec = lower(store.sink(arg=KernelInfo("twice")), NVPTXRenderer())
+        assert f"load <{lanes} x " in spec.src and "v4.b32" in emit_ptx(spec.src, "sm_90").decode()
 
 
 def test_too_many_buffers_are_refused() -> None:

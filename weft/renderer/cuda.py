@@ -31,6 +31,8 @@ from weft.uop.opset import Ops
 BF16, FP8 = "bf16", "fp8"
 # bytes of shared memory that a kernel may declare; above that the launch gives it
 STATIC_SHARED = 48 << 10
+# where it is not what most of a generation have
+_CORE_THREADS = {(7, 5): 1024, (8, 0): 2048}
 
 
 def cuda_target(
@@ -61,6 +63,9 @@ def cuda_target(
         grid_limits=((1 << 31) - 1, 65535, 65535),
         shared_bytes=shared_bytes,
         warp_size=32,
+        thread_lanes=16,  # an access of 16 bytes, also of single bytes
+        core_threads=_CORE_THREADS.get((major, minor), 1536 if major in (8, 12) else 2048),
+        thread_registers=255,
         features=tuple(features),
     )
 

@@ -37,8 +37,6 @@ FEW_OUTPUTS = 1 << 12
 TILE_SIDE, TILE_COPIES = 16, 4
 # terms of a product that are staged at once
 TILE_DEPTH = 16
-# lanes beyond this are not one access on any target
-MOST_LANES = 4
 
 
 def optimise_groups(ast: UOp, nests: list[list[UOp]], target: Target) -> UOp:
@@ -193,7 +191,7 @@ def _lanes(items: list[Item], axis: UOp, target: Target) -> int:
     if any([axis in item.masked for item in moving]):
         return 1
     widest = max(item.dtype.itemsize for item in moving)
-    lanes = min(MOST_LANES, target.vector_bytes // widest)
+    lanes = min(target.thread_lanes, target.vector_bytes // widest)
     return lanes if lanes > 1 and extent(axis) % lanes == 0 else 1
 
 
