@@ -77,6 +77,8 @@ uop.template
 uop.kernel_graph
 uop.unpacked
 slopes
+gradient_rules
+gradient_writes
 gradient
 schedule.*
 renderer.*
@@ -107,6 +109,7 @@ mixin.values
 mixin.storage
 mixin.cached
 mixin.compat
+mixin.gradients
 tensor
 compat_uop
 function

@@ -12,7 +12,7 @@ import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Self
 
-from weft.device import Buffer, Device
+from weft.device import Device
 from weft.dtype import (
     DType,
     dtypes,
@@ -25,14 +25,13 @@ from weft.engine.cell import Cell
 from weft.engine.conditions import check_bound
 from weft.engine.live import LiveSet
 from weft.engine.operands import apply_moves, broadcast, cast_value, promote, user_line
-from weft.engine.storage import node_of
-from weft.errors import ArgumentError, DeviceError, DTypeError, ShapeError
+from weft.errors import ArgumentError, DTypeError, ShapeError
 from weft.gradient import NO_GRAD, of_nothing, with_identity
-from weft.helpers import prod
-from weft.knobs import TRAINING, Context
+from weft.knobs import TRAINING
 from weft.mixin.cached import CACHED
-from weft.mixin.compat import NAMES, CompatMixin
+from weft.mixin.compat import NAMES
 from weft.mixin.fitting import certain, misfit, side_of
+from weft.mixin.gradients import GradientsMixin
 from weft.mixin.movement import broadcast_shape
 from weft.mixin.values import Move, ValuesMixin
 from weft.uop.args import ReduceArg
@@ -73,7 +72,7 @@ class _TensorType(type):
         TRAINING.value = int(value)
 
 
-class Tensor(CompatMixin, metaclass=_TensorType):
+class Tensor(GradientsMixin, metaclass=_TensorType):
     """A multidimensional array whose values are computed when they are needed.
 
     >>> (Tensor([1, 2, 3]) * 2).tolist()
@@ -493,41 +492,6 @@ class Tensor(CompatMixin, metaclass=_TensorType):
         view.requires_grad = False
         return view
 
-    def contiguous(self, **kwargs: Any) -> Self:
-        """The same values, stored in order; what is already so is returned as it is.
-
-        >>> Tensor([[1, 2], [3, 4]]).T.contiguous().tolist()
-        [[1, 3], [2, 4]]
-        """
-        cell = self._cell
-        stored = cell.storage is not None or cell.value.op is Ops.CONTIGUOUS
-        if cell.pure or (stored and self._covers_storage):
-            return self
-        node = self.uop
-        return self._from_uop(UOp(Ops.CONTIGUOUS, node.dtype, (node,)))
-
-    def contiguous_backward(self) -> Self:
-        """The same values; their gradient is stored.
-
-        >>> Tensor([1.0]).contiguous_backward().tolist()
-        [1.0]
-        """
-        node = self.uop
-        return self._from_uop(UOp(Ops.CONTIGUOUS_BACKWARD, node.dtype, (node,)), self._cell.pure)
-
-    def to(self, device: Devices) -> Self:
-        """The values on a device; None is the default one.
-
-        >>> Tensor([1, 2]).to(Device.DEFAULT).device == Device.DEFAULT
-        True
-        """
-        place = Device.canonicalize(device)
-        if self.device == place:
-            return self
-        moved = self._from_uop(host.pin(self.uop, place), self._cell.pure)
-        moved.requires_grad = self.requires_grad
-        return moved
-
     def to_(self, device: Devices) -> Self:
         """This tensor itself moved to a device.
 
@@ -545,41 +509,17 @@ class Tensor(CompatMixin, metaclass=_TensorType):
         if not isinstance(x, Tensor) or x.shape != self.shape:
             found = x.shape if isinstance(x, Tensor) else type(x).__name__
             raise ShapeError(f"replace needs a tensor of shape {self.shape}, found {found}")
-        self._cell, self._moves, self._uop = x._cell, x._moves, None
+        self._become(x._cell, x._moves)
         self.requires_grad = self.requires_grad
         return self
 
-    def clone(self, device: Devices = None) -> Self:
-        """A copy with its own storage.
+    def _become(self, cell: Cell, moves: tuple[Move, ...]) -> None:
+        self._cell, self._moves, self._uop = cell, moves, None
 
-        >>> a = Tensor([1, 2])
-        >>> b = a.clone()
-        >>> b += 1
-        >>> a.tolist(), b.tolist()
-        ([1, 2], [2, 3])
-        """
-        source = self.cast(host.storage_dtype(self.uop))
-        place = self.device if device is None else device
-        node = source.uop if place == source.device else host.pin(source.uop, place)
-        copy = self._from_uop(UOp(Ops.CONTIGUOUS, node.dtype, (node,)))
-        copy.requires_grad = self.requires_grad
-        return copy
-
-    @classmethod
-    def from_blob(cls, ptr: int, shape: tuple[int, ...], **kwargs: Any) -> Self:
-        """Memory at an address of a device, without a copy; keep its owner alive as long as this.
-
-        >>> import ctypes
-        >>> memory = (ctypes.c_float * 2)(1.0, 2.0)
-        >>> Tensor.from_blob(ctypes.addressof(memory), (2,), device="CPU").tolist()
-        [1.0, 2.0]
-        """
-        device = Device.canonicalize(kwargs.get("device"))
-        if not Device[device].has_address:
-            raise DeviceError(f"from_blob needs a device whose memory has addresses, not {device}")
-        dtype = to_dtype(kwargs.get("dtype") or dtypes.default_float)
-        buffer = Buffer.from_opaque(device, prod(shape), dtype, ptr)
-        return cls._from_uop(node_of(buffer).reshape(shape))
+    def _ask(self, value: bool | None) -> None:
+        self._requires_grad = value
+        if value:
+            self._cell.is_asked = True
 
     def __reduce__(self) -> tuple[Any, ...]:
         # what is restored must not write to the file that it was read from
@@ -604,172 +544,7 @@ class Tensor(CompatMixin, metaclass=_TensorType):
         view.requires_grad = self.requires_grad
         return view
 
-    # ------------------------------------------------------------ training
-    @property
-    def training(self) -> bool:
-        """Whether layers such as dropout train; set it on the class.
-
-        >>> Tensor.training
-        False
-        """
-        return bool(TRAINING)
-
-    @staticmethod
-    def train(mode: bool = True) -> Context:
-        """Training inside a `with` block or a decorated function.
-
-        >>> with Tensor.train():
-        ...     Tensor.training
-        True
-        """
-        return Context(TRAINING=int(mode))
-
-    # ------------------------------------------------------------ gradients
-    def backward(self, gradient: Any = None) -> Self:
-        """Fill `.grad` of the live float Tensors that this one was computed from.
-
-        Of those with `requires_grad=True` if there are any (an optimiser sets it on what it
-        trains), else of all but those with `requires_grad=False`; pure constants have none. It is
-        added to the `.grad` that is there already. Whether values were looked at or realized
-        meanwhile makes no difference.
-
-        >>> x = Tensor([1.0, 2.0])
-        >>> loss = (x * x).sum().backward()
-        >>> x.grad.tolist()
-        [2.0, 4.0]
-        """
-        known = gradients.form_gradients(self, Tensor._live) if gradient is None else None
-        if known is not None:
-            for tensor, new in known:
-                tensor._add_gradient(new)
-            return self
-        seed = gradients.seed_of("backward", self, gradient)
-        gradients.check_knows("backward", self)
-        graph = gradients.TensorGraph(self.uop)
-        found = [
-            (tensor, nodes)
-            for tensor in Tensor._live
-            if tensor.requires_grad is not False
-            and (nodes := graph.nodes_of(tensor))
-            and dtypes.is_float(tensor.dtype)
-        ]
-        # the gradient of data costs as much as that of weights, and nobody reads it
-        asked = [target for target in found if target[0].requires_grad]
-        targets = asked or found
-        slopes = graph.gradients(seed, [nodes for _, nodes in targets])
-        if graph.cuts:
-            maybe = [t for t in Tensor._live if t.requires_grad or t.requires_grad is None]
-            hidden = [t for t in maybe if t.requires_grad] if asked else maybe
-            graph.check_cuts("backward", hidden)
-        for (tensor, _), node in zip(targets, slopes, strict=True):
-            tensor._add_gradient(tensor._gradient_tensor(node))
-        return self
-
-    def _add_gradient(self, new: Tensor) -> None:
-        self.grad = new if self.grad is None else self.grad + new
-        self.grad.requires_grad = False
-
-    def gradient(self, *targets: Tensor, gradient: Any = None) -> list[Tensor]:
-        """The gradients of this with respect to the targets; zeros for what it does not depend on.
-
-        >>> x = Tensor([1.0, 2.0])
-        >>> [g.tolist() for g in (x * x).sum().gradient(x)]
-        [[2.0, 4.0]]
-        """
-        seed = gradients.seed_of("gradient", self, gradient)
-        for target in targets:
-            if not isinstance(target, Tensor):
-                raise ArgumentError(
-                    f"gradient takes Tensors as targets, found a {type(target).__name__}"
-                )
-            gradients.check_target(target)
-        graph = gradients.TensorGraph(self.uop)
-        nodes = [graph.nodes_of(target) for target in targets]
-        if not any(nodes):
-            gradients.check_knows("gradient", self)
-        found = graph.gradients(seed, nodes)
-        graph.check_cuts("gradient", targets)
-        return [x._gradient_tensor(node) for x, node in zip(targets, found, strict=True)]
-
-    def _gradient_tensor(self, node: UOp | None) -> Tensor:
-        """A gradient of this tensor, on its device; nothing is zeros."""
-        if node is None:
-            return self.zeros_like()
-        if node.device is None and self.device is not None:
-            node = host.pin(node, self.device)
-        return Tensor._from_uop(node)
-
-    def requires_grad_(self, requires_grad: bool | None = True) -> Self:
-        """Set whether `backward` fills `.grad` of this; a number with one is a storage of its own.
-
-        >>> x = Tensor(3.0).requires_grad_()
-        >>> loss = (x * x).backward()
-        >>> x.grad.item()
-        6.0
-        """
-        if requires_grad and not dtypes.is_float(self.dtype):
-            raise DTypeError(
-                f"requires_grad_() of a Tensor of {self.dtype}: only floats have gradients; cast "
-                "it first: x.float()"
-            )
-        if requires_grad and self._cell.pure:
-            value = cast_value(self.uop, strong_dtype(self.dtype))
-            self._cell, self._moves, self._uop = Cell(with_identity(value)), (), None
-        self.requires_grad = requires_grad
-        return self
-
-    @property
-    def requires_grad(self) -> bool | None:
-        """Whether `backward` fills `.grad` of this; None: if nothing in the graph has True.
-
-        >>> Tensor([1.0]).requires_grad is None
-        True
-        """
-        return self._requires_grad
-
-    @requires_grad.setter
-    def requires_grad(self, value: bool | None) -> None:
-        self._requires_grad = value
-        if value:
-            self._cell.is_asked = True
-
-    @property
-    def is_param(self) -> bool:
-        """Whether an optimiser that is given this trains it: unless `requires_grad` is False.
-
-        >>> Tensor([1.0]).is_param, Tensor([1.0], requires_grad=False).is_param
-        (True, False)
-        """
-        return self.requires_grad is not False
-
-    @is_param.setter
-    def is_param(self, value: bool) -> None:
-        if not value:
-            self.requires_grad = False
-        elif self.requires_grad is False:
-            self.requires_grad = None
-
-    def is_param_(self, is_param: bool = True) -> Self:
-        """Set whether an optimiser trains this, or only keeps it as one of its buffers.
-
-        >>> Tensor.zeros(3).is_param_(False).is_param
-        False
-        """
-        self.is_param = is_param
-        return self
-
-    @staticmethod
-    def no_grad() -> Context:
-        """Inside a `with` block or a decorated function: no gradient passes what is computed there.
-
-        >>> x = Tensor([1.0, 2.0])
-        >>> with Tensor.no_grad():
-        ...     y = x * 2
-        >>> (x * y).sum().gradient(x)[0].tolist()
-        [2.0, 4.0]
-        """
-        return Context(NO_GRAD=1)
-
+    # ------------------------------------------------------------ computing
     @classmethod
     def _made(cls, node: UOp, device: Devices, requires_grad: bool | None = None) -> Self:
         # equal constants are one node, but each call of a constructor gives its own parameter

@@ -17,8 +17,9 @@ from weft.dtype import dtypes
 from weft.engine import known
 from weft.engine.cell import Cell
 from weft.engine.forms import Form, form_of, form_over, is_on, state_now
-from weft.engine.history import Past, Unfolded, executed, past_of
+from weft.engine.history import Past, executed, past_of
 from weft.engine.operands import apply_moves, cast_value, user_line
+from weft.engine.unfold import Unfolded
 from weft.errors import ArgumentError, DTypeError, ShapeError
 from weft.gradient import NO_GRAD, Identity, compute_gradient, gradient_rules, is_differentiable
 from weft.helpers import prod

@@ -12,17 +12,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-from weft.device import Device
-from weft.dtype import can_lossless_cast, dtypes, least_upper_dtype, strong_dtype
+from weft.device import Buffer, Device
+from weft.dtype import can_lossless_cast, dtypes, least_upper_dtype, strong_dtype, to_dtype
 from weft.engine import host
 from weft.engine.cell import Cell
 from weft.engine.eager import assign_form
 from weft.engine.gradients import detached, is_leaf
 from weft.engine.operands import apply_moves, cast_value, user_line
 from weft.engine.realize import realize_readers
+from weft.engine.storage import node_of
 from weft.errors import ArgumentError, DeviceError, DTypeError, ShapeError
 from weft.gradient import as_event
 from weft.helpers import prod
+from weft.mixin.creation import Devices
 from weft.mixin.movement import broadcast_shape
 from weft.mixin.values import ValuesMixin
 from weft.uop.args import FunctionArg
@@ -35,6 +37,74 @@ class StorageMixin(ValuesMixin):
     """Methods over the protocol of ValuesMixin."""
 
     __slots__ = ()
+    requires_grad: Any
+
+    def contiguous(self, **kwargs: Any) -> Self:
+        """The same values, stored in order; what is already so is returned as it is.
+
+        >>> Tensor([[1, 2], [3, 4]]).T.contiguous().tolist()
+        [[1, 3], [2, 4]]
+        """
+        cell = self._cell
+        stored = cell.storage is not None or cell.value.op is Ops.CONTIGUOUS
+        if cell.pure or (stored and self._covers_storage):
+            return self
+        node = self.uop
+        return self._from_uop(UOp(Ops.CONTIGUOUS, node.dtype, (node,)))
+
+    def contiguous_backward(self) -> Self:
+        """The same values; their gradient is stored.
+
+        >>> Tensor([1.0]).contiguous_backward().tolist()
+        [1.0]
+        """
+        node = self.uop
+        return self._from_uop(UOp(Ops.CONTIGUOUS_BACKWARD, node.dtype, (node,)), self._cell.pure)
+
+    def to(self, device: Devices) -> Self:
+        """The values on a device; None is the default one.
+
+        >>> Tensor([1, 2]).to(Device.DEFAULT).device == Device.DEFAULT
+        True
+        """
+        place = Device.canonicalize(device)
+        if self.device == place:
+            return self
+        moved = self._from_uop(host.pin(self.uop, place), self._cell.pure)
+        moved.requires_grad = self.requires_grad
+        return moved
+
+    def clone(self, device: Devices = None) -> Self:
+        """A copy with its own storage.
+
+        >>> a = Tensor([1, 2])
+        >>> b = a.clone()
+        >>> b += 1
+        >>> a.tolist(), b.tolist()
+        ([1, 2], [2, 3])
+        """
+        source = self.cast(host.storage_dtype(self.uop))
+        place = self.device if device is None else device
+        node = source.uop if place == source.device else host.pin(source.uop, place)
+        copy = self._from_uop(UOp(Ops.CONTIGUOUS, node.dtype, (node,)))
+        copy.requires_grad = self.requires_grad
+        return copy
+
+    @classmethod
+    def from_blob(cls, ptr: int, shape: tuple[int, ...], **kwargs: Any) -> Self:
+        """Memory at an address of a device, without a copy; keep its owner alive as long as this.
+
+        >>> import ctypes
+        >>> memory = (ctypes.c_float * 2)(1.0, 2.0)
+        >>> Tensor.from_blob(ctypes.addressof(memory), (2,), device="CPU").tolist()
+        [1.0, 2.0]
+        """
+        device = Device.canonicalize(kwargs.get("device"))
+        if not Device[device].has_address:
+            raise DeviceError(f"from_blob needs a device whose memory has addresses, not {device}")
+        dtype = to_dtype(kwargs.get("dtype") or dtypes.default_float)
+        buffer = Buffer.from_opaque(device, prod(shape), dtype, ptr)
+        return cls._from_uop(node_of(buffer).reshape(shape))
 
     def assign(self, x: Any) -> Self:
         """New values in this storage, in place; every view of it sees them.
