@@ -241,7 +241,8 @@ class ValuesMixin(DigestMixin):
         >>> Tensor([1, 2]).sum().item()
         3
         """
-        if prod(self._concrete_shape()) != 1:
+        shape = self._concrete_shape()
+        if shape and prod(shape) != 1:
             raise ShapeError(f"item() takes a Tensor of one element, found shape {self.shape}")
         source = self._readable()
         return host.unpack(source._bytes(), source.dtype)[0]
