@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft import Device
+from weft import Device, Tensor
 from weft.machine import Target, weakest
+from weft.schedule.pipeline import make_schedule
 from weft.uop.opset import GroupOp, Ops
 
 
@@ -46,3 +47,12 @@ def test_parts_of_a_sum_are_the_same_up_to_sixteen_cores_and_more_beyond() -> No
 def test_several_machines_can_do_what_each_of_them_can() -> None:
     both = weakest([Target(max_buffers=8), Target(l2=1 << 10)])
     assert both.max_buffers == 8 and both.l2 == 1 << 10
+
+
+def test_rows_of_a_softmax_are_one_kernel_on_a_machine_of_many_cores() -> None:
+    """A launch more would cost more than cores that are idle."""
+    many = replace(Target(), cores=132, has_local=True)
+    x = Tensor.empty(64, 1000)
+    for value in (x.softmax(1), x.layernorm()):
+        made = make_schedule(value.uop.sink(), -1 << 40, "CPU", lambda device: many)
+        assert len(made.items) == 1

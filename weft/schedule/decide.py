@@ -29,7 +29,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from weft.budgets import KERNEL_BUFFERS, KERNEL_OPS
+from weft.budgets import KERNEL_BUFFERS, KERNEL_OPS, PANEL
 from weft.dtype import dtypes
 from weft.helpers import prod
 from weft.machine import Machines, Target
@@ -397,8 +397,8 @@ class Decider:
             return True
         if _tears_rows(draft.ranges, depends, target.half_line):
             return False
-        # so many rows must remain that no core is idle
-        return volume(depends & outer) >= target.parallel_parts // 4
+        # a panel of rows: with fewer, a launch more costs less than idle cores, on any machine
+        return volume(depends & outer) >= PANEL
 
     def _evaluations(self, node: UOp, demand: Demand) -> int:
         """How often one use computes the value: hoisting takes it out of loops it does not depend
