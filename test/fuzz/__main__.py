@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from test.fuzz import actions, expressions, floats, gradients, halves, jit, programs
 from test.fuzz.culprit import find_culprit
 from test.fuzz.programs import Program, run_weft, shrink
-from weft import Context
+from weft import Context, Device
 
 # what PYTHON interprets the programs of where a GPU is asked for
 GPU_TARGET = "sm_90"
@@ -108,7 +108,9 @@ def fuzz_gradients(args: argparse.Namespace) -> Reports:
 
 def fuzz_jit(args: argparse.Namespace) -> Reports:
     """Random functions under TinyJit; those that plain execution refuses are skipped."""
-    with Context(NOOPT=int(args.noopt), DEV=args.device or ""):
+    if args.device is not None:
+        Device.DEFAULT = args.device
+    with Context(NOOPT=int(args.noopt)):
         for seed in range(args.seed, args.seed + args.count):
             program = jit.JitGenerator(seed, args.length).run()
             try:

@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from weft import Context, Tensor
+from weft import Context, Tensor, Variable
+from weft.codegen.pipeline import lower
 from weft.engine.schedule import clear_schedules
 from weft.machine import generic
 from weft.renderer.cuda import SM_90
+from weft.renderer.python import PythonRenderer
 from weft.schedule.order_writes import order_writes
 from weft.uop import segments
 from weft.uop.args import Unique
@@ -159,3 +161,18 @@ def test_devices_that_run_in_order_keep_the_graph() -> None:
     new = order_writes(sink, lambda device: SM_90, UOp.new_buffer)
     stores = [u for u in new.toposort() if u.op is Ops.STORE]
     assert stores and all([isinstance(store.arg, Unique) for store in stores if len(store.src) > 1])
+
+
+def test_rows_that_are_written_in_order_have_a_thread_for_each_column() -> None:
+    """How many indices there are is a variable, so they cannot be sorted."""
+    count = Variable("n", 1, 12).bind(9)
+    index, rows = INDEX[:12] % 3, np.arange(72, dtype=np.float32).reshape(12, 6)
+    expected = np.zeros((3, 6), np.float32)
+    for place, row in zip(index[:9], rows[:9], strict=True):
+        expected[place] = row
+    found = gpu(np.zeros((3, 6), np.float32))
+    found[gpu(index).shrink(((0, count),))] = gpu(rows).shrink(((0, count), (0, 6)))
+    kernels = [item.kernel for item in found.schedule() if item.kernel is not None]
+    spec = lower(kernels[-1], PythonRenderer(SM_90))
+    assert spec.local_size == (6, 1, 1)
+    np.testing.assert_array_equal(found.numpy(), expected)

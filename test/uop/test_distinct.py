@@ -8,7 +8,7 @@ import random
 import pytest
 
 from weft.dtype import dtypes
-from weft.uop.distinct import names_each_round, never_meet, writes_apart
+from weft.uop.distinct import named_axes, names_each_round, never_meet, writes_apart
 from weft.uop.node import UOp
 
 memory = UOp.param(0, dtypes.float32, 1 << 20)
@@ -106,3 +106,10 @@ def test_proofs_are_never_wrong() -> None:
         assert is_apart or not found, index.text()
         proven, apart = proven + found, apart + is_apart
     assert proven > apart // 3 > 10
+
+
+def test_an_index_from_memory_tells_the_axes_below_it() -> None:
+    row = memory.index(a).load().cast(dtypes.weakint)
+    assert named_axes(memory.index(row * 4 + c), {a, c}) == {c}
+    assert named_axes(memory.index(row * 3 + c), {a, c}) == set()
+    assert named_axes(memory.index(row * 4 + c, c < 3), {a, c}) == {c}

@@ -12,12 +12,15 @@ breaks this runs on one thread.
 from __future__ import annotations
 
 from weft.codegen.loops import own_axes
-from weft.codegen.opt.gpu import nests_of, runs_in_any_order
+from weft.codegen.opt.actions import apply_opt
+from weft.codegen.opt.gpu import THREADS, nests_of, runs_in_any_order
+from weft.codegen.opt.opt import Opt, OptOps
 from weft.codegen.share_reduces import THREAD_KINDS
 from weft.errors import CompileError
 from weft.helpers import prod
 from weft.machine import Target
 from weft.uop.args import AxisType, RangeArg, StageArg
+from weft.uop.distinct import named_axes
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
@@ -28,11 +31,39 @@ def open_grid(sink: UOp, target: Target) -> UOp:
     """Output loops on which all that is reduced or staged depends, as axes of the grid."""
     if not runs_in_any_order(sink):
         _refuse_threads(sink)
-        return sink
+        return _open_columns(sink, target)
     changes: dict[UOp, UOp] = {}
     for nest in nests_of(sink):
         for axis in _grid_axes(nest):
             changes[axis] = axis.replace(arg=RangeArg(axis.arg.number, AxisType.GLOBAL))
+    return sink.substitute(changes)
+
+
+def _open_columns(sink: UOp, target: Target) -> UOp:
+    """Writes in order, by as many threads as never meet.
+
+    STORE(p[p1[i]*8 + j], v, i, j: 8): the rounds of i are in order, and those of j apart
+    """
+    if len(sink.src) > 1:
+        return sink
+    (store,) = sink.src
+    place, axes = store.src[0], set(own_axes(store))
+    for node in store.src[1].toposort():
+        if node.op is Ops.LOAD and node.src[0].src[0] is place.src[0] and node.src[0] is not place:
+            return sink
+    apart = [axis for axis in _grid_axes([store]) if axis in named_axes(place, axes)]
+    changes = {axis: axis.replace(arg=RangeArg(axis.arg.number, AxisType.GLOBAL)) for axis in apart}
+    fixed = [axis for axis in apart if axis.src[0].op is Ops.CONST]
+    if fixed:
+        # the innermost axis is that of neighbouring threads, if it has parts of one size
+        axis = fixed[-1]
+        most = min(THREADS, target.group_threads, axis.src[0].arg)
+        threads = max([n for n in range(1, most + 1) if axis.src[0].arg % n == 0])
+        if threads > 1:
+            del changes[axis]
+            sink = apply_opt(sink, Opt(OptOps.LOCAL, axis.arg.number, threads), target)
+            outer = [a for a in own_axes(sink.src[0]) if a.arg.number == (*axis.arg.number, 0)]
+            changes |= {a: a.replace(arg=RangeArg(a.arg.number, AxisType.GLOBAL)) for a in outer}
     return sink.substitute(changes)
 
 

@@ -42,25 +42,26 @@ def names_each_round(place: UOp, axes: Iterable[UOp]) -> bool:
 
     A condition that an axis is less than a number makes it as short as that.
     """
-    index, *valid = place.src[1:]
     open_axes = {axis for axis in axes if axis.vmax > 0}
-    if not open_axes:
-        return True
-    if any([u.op is Ops.LOAD for u in index.toposort()]):
-        return False
+    return open_axes <= named_axes(place, open_axes)
+
+
+def named_axes(place: UOp, axes: set[UOp]) -> set[UOp]:
+    """The axes that an INDEX tells: in rounds that differ in them it is of different elements.
+
+    p1[r0]*8 + r1, r1: 8 tells r1, whatever is in p1.
+    """
+    index, *valid = place.src[1:]
     shorter = _shortened(valid)
     # what is known once the index is: bases of digits, and at last the axes
-    pending, named = [index.simplify()], set[UOp]()
+    pending, named = [index.simplify()] if axes else [], set[UOp]()
     while pending:
-        digits = _digits(polynomial(pending.pop()), open_axes, shorter)
-        if digits is None:
-            return False
-        for base in digits:
+        for base in _digits(polynomial(pending.pop()), axes, shorter):
             if base.op is Ops.RANGE:
                 named.add(base)
             else:
                 pending.append(base)
-    return open_axes <= named
+    return named
 
 
 def _shortened(valid: Iterable[UOp]) -> dict[UOp, int]:
@@ -73,10 +74,10 @@ def _shortened(valid: Iterable[UOp]) -> dict[UOp, int]:
     return found
 
 
-def _digits(terms: Polynomial, axes: set[UOp], shorter: Mapping[UOp, int]) -> list[UOp] | None:
+def _digits(terms: Polynomial, axes: set[UOp], shorter: Mapping[UOp, int]) -> list[UOp]:
     """What a sum of digits tells: axes, and expressions whose parts are its digits.
 
-    None if it is no such sum.
+    Nothing if it is no such sum.
     """
     steps: dict[UOp, UOp] = {}
     for term, factor in terms.items():
@@ -84,15 +85,13 @@ def _digits(terms: Polynomial, axes: set[UOp], shorter: Mapping[UOp, int]) -> li
         if not moving:
             continue
         if len(moving) > 1 or any([atom.ranges for atom in term if atom is not moving[0]]):
-            return None
+            return []
         step = UOp.const(dtypes.weakint, factor)
         for atom in term:
             step = step if atom is moving[0] else step * atom
         known = steps.get(moving[0])
         steps[moving[0]] = step if known is None else known + step
-    if not _are_apart(steps, shorter):
-        return None
-    return _bases(steps)
+    return _bases(steps) if _are_apart(steps, shorter) else []
 
 
 def _are_apart(steps: Mapping[UOp, UOp], shorter: Mapping[UOp, int]) -> bool:
@@ -122,7 +121,7 @@ def _extent(atom: UOp, shorter: Mapping[UOp, int]) -> UOp | int:
     return int(atom.vmax - atom.vmin)
 
 
-def _bases(atoms: Iterable[UOp]) -> list[UOp] | None:
+def _bases(atoms: Iterable[UOp]) -> list[UOp]:
     """What atoms name: themselves if they are axes, else what they are all digits of."""
     found: list[UOp] = []
     parts: dict[UOp, list[tuple[int, int | None]]] = {}
@@ -131,14 +130,12 @@ def _bases(atoms: Iterable[UOp]) -> list[UOp] | None:
             found.append(atom)
             continue
         part = _part_of(atom)
-        if part is None:
-            return None
-        base, start, size = part
-        parts.setdefault(base, []).append((start, size))
+        if part is not None:
+            base, start, size = part
+            parts.setdefault(base, []).append((start, size))
     for base, places in parts.items():
-        if base.vmin < 0 or not _are_all_places(places, int(base.vmax)):
-            return None
-        found.append(base)
+        if base.vmin >= 0 and _are_all_places(places, int(base.vmax)):
+            found.append(base)
     return found
 
 
