@@ -216,6 +216,21 @@ def test_an_integer_input_that_is_a_shape_is_compared_by_value() -> None:
     assert len(runner._programs) == 3
 
 
+def test_a_large_integer_input_is_not_compared_by_value() -> None:
+    data = model(
+        Graph(
+            [("x", INT64, ["n"])],
+            [("y", INT64, None)],
+            [node("NonZero", ["x"], ["y"])],
+        )
+    )
+    runner = OnnxRunner(data)
+    for seed in range(3):
+        x = np.random.default_rng(seed).integers(0, 2, 1000)
+        assert runner({"x": x})["y"].tolist() == [np.flatnonzero(x).tolist()]
+    assert len(runner._programs) == 1
+
+
 def test_a_shape_that_is_computed_is_read_at_every_call() -> None:
     data = model(
         Graph(

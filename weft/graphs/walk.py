@@ -111,6 +111,8 @@ class Walk:
         self.why = ""
         self.foldable: dict[str, Tensor] = {}
         self.turns = 0
+        # inputs of few elements
+        self.small: set[str] = set()
 
     def outputs(self, values: dict[str, Any]) -> list[Any]:
         """The outputs of the model's graph."""
@@ -118,6 +120,9 @@ class Walk:
         graph = self.kept.graph
         for name, value in values.items():
             scope.values[name] = value
+            if isinstance(value, Tensor) and all(isinstance(n, int) for n in value.shape):
+                if prod(value.shape) <= _STATIC_ELEMENTS:
+                    self.small.add(name)
             scope.depends[name] = frozenset({name}) if _has_tensors(value) else _SIZES
             kind = graph.inputs[name].onnx_type
             if kind in NARROW:
@@ -205,7 +210,7 @@ class Walk:
                 and name not in self.kept.refused
                 and not _is_float(inputs[name].dtype)
                 and not inputs[name].is_sequence
-                and _few(inputs[name].shape)
+                and name in self.small
                 for name in depends - _SIZES
             )
             if small and depends - _SIZES:
@@ -264,13 +269,6 @@ def _has_tensors(value: Any) -> bool:
 
 def _is_float(dtype: DType | None) -> bool:
     return dtype is None or dtypes.is_float(dtype)
-
-
-def _few(shape: tuple[int | str, ...] | None) -> bool:
-    """Whether an input has few elements, if its sizes are written down at all."""
-    if shape is None:
-        return False
-    return prod(size if isinstance(size, int) else 1 for size in shape) <= _STATIC_ELEMENTS
 
 
 def _load(stored: StoredTensor) -> Any:
