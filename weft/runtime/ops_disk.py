@@ -12,8 +12,6 @@ from __future__ import annotations
 import os
 import stat
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +22,34 @@ from weft.errors import DataError, DeviceError
 PIECE = 1 << 24
 
 _FLAGS = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+
+
+class _Explained:
+    """Says an error of the system in the user's terms.
+
+    A class, not a generator: its frame would hold the error in a cycle, and with it the tensors of
+    all frames below, until somebody collects garbage.
+    """
+
+    def __init__(self, path: str, what: str) -> None:
+        self._path = path
+        self._what = what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        if not isinstance(error, OSError):
+            return
+        if isinstance(error, FileNotFoundError):
+            folder = os.path.dirname(self._path)
+            found = "no such file" if os.path.isdir(folder) else f"there is no folder {folder}"
+        elif isinstance(error, PermissionError):
+            hint = "; copy it to where you may write" if self._what == "written" else ""
+            found = f"{error.strerror}{hint}"
+        else:
+            found = error.strerror or str(error)
+        raise DataError(f"{self._path} cannot be {self._what}: {found}") from None
 
 
 class DiskFile:
@@ -56,20 +82,9 @@ class DiskFile:
                 raise DataError(f"{self.path} cannot be {what}: it is {kind}; name a file")
             return os.open(self.path, flags | _FLAGS, 0o666)
 
-    @contextmanager
-    def _explained(self, what: str) -> Iterator[None]:
+    def _explained(self, what: str) -> _Explained:
         """The system's errors in the user's terms."""
-        try:
-            yield
-        except FileNotFoundError:
-            folder = os.path.dirname(self.path)
-            lacks = "no such file" if os.path.isdir(folder) else f"there is no folder {folder}"
-            raise DataError(f"{self.path} cannot be {what}: {lacks}") from None
-        except PermissionError as error:
-            hint = "; copy it to where you may write" if what == "written" else ""
-            raise DataError(f"{self.path} cannot be {what}: {error.strerror}{hint}") from None
-        except OSError as error:
-            raise DataError(f"{self.path} cannot be {what}: {error.strerror or error}") from None
+        return _Explained(self.path, what)
 
     def for_reading(self) -> int:
         handle = self._handle
