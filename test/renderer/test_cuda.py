@@ -87,6 +87,10 @@ def test_shared_memory_and_barriers() -> None:
     store = memory.index(index).store(UOp.const(f32, 1.0))
     text = CUDARenderer().render("k", program(mine, store, barrier))
     assert "__shared__ __align__(16) float buf0[64];" in text
+    # the last wide access of a loop may read beyond what is asked for
+    odd = UOp(Ops.LOCAL, f32, (), LocalArg(0, 25, "shared"))
+    uneven = CUDARenderer().render("k", program(odd.index(index).store(UOp.const(f32, 1.0))))
+    assert "__shared__ __align__(16) float buf0[28];" in uneven
     assert "  float buf1[4];" in text
     assert "int lidx0 = threadIdx.x;" in text
     assert "__syncthreads();" in text

@@ -22,6 +22,7 @@ from weft.renderer.groups import (
     Layout,
     group_sizes,
     is_written,
+    padded_size,
     word_layout,
 )
 from weft.uop.node import UOp
@@ -31,6 +32,8 @@ from weft.uop.opset import Ops
 BF16, FP8 = "bf16", "fp8"
 # bytes of shared memory that a kernel may declare; above that the launch gives it
 STATIC_SHARED = 48 << 10
+# bytes at whose multiples memory that a group shares begins and ends
+_SHARED_ALIGN = 16
 # where it is not what most of a generation have
 _CORE_THREADS = {(7, 5): 1024, (8, 0): 2048}
 
@@ -130,7 +133,7 @@ class CUDARenderer(GroupStyle):
     }
     group_index = "blockIdx.{axis}"
     thread_index = "threadIdx.{axis}"
-    shared_prefix = "__shared__ __align__(16) "
+    shared_prefix = f"__shared__ __align__({_SHARED_ALIGN}) "
 
     def __init__(self, target: Target | None = None) -> None:
         super().__init__(target or SM_90)
@@ -235,6 +238,12 @@ class CUDARenderer(GroupStyle):
         return f"__{letter}mul_rn({', '.join(map(strip, operands))})"
 
     # ------------------------------------------------------------ memory and lanes
+    def local_memory(self, memory: UOp, name: str) -> str | None:
+        if memory.arg.memory != "shared":
+            return super().local_memory(memory, name)
+        size = padded_size(memory, _SHARED_ALIGN)
+        return f"{self.shared_prefix}{self.stored(memory.dtype)} {name}[{size}];"
+
     def barrier(self) -> str:
         return "__syncthreads();"
 

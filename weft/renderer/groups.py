@@ -154,6 +154,15 @@ def shared_offsets(uops: Sequence[UOp], align: int) -> tuple[dict[UOp, int], int
     return found, total
 
 
+def padded_size(memory: UOp, align: int) -> int:
+    """Elements of a memory that takes a multiple of so many bytes.
+
+    Compilers make wide accesses of loops over it, and the last may read beyond what is asked for.
+    """
+    nbytes = memory.arg.size * memory.dtype.itemsize
+    return int(-(-nbytes // align) * align // memory.dtype.itemsize)
+
+
 def call(name: str) -> Template:
     """A function of the language, called by this name for every dtype."""
 

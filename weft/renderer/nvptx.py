@@ -19,6 +19,7 @@ from weft.renderer.groups import (
     Layout,
     check_program,
     group_sizes,
+    padded_size,
     shared_offsets,
     word_layout,
 )
@@ -107,7 +108,8 @@ class _Kernel(GroupFunction):
             ]
         return [
             f"@shared{memory.arg.number} = internal addrspace(3) global "
-            f"[{memory.arg.size} x {self.memory_type(memory.dtype)}] undef, align {WIDEST_ACCESS}"
+            f"[{padded_size(memory, WIDEST_ACCESS)} x {self.memory_type(memory.dtype)}] undef, "
+            f"align {WIDEST_ACCESS}"
             for memory in self.shared
         ]
 
