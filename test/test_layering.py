@@ -64,6 +64,7 @@ uop.spec_rules
 uop.spec
 uop.solver
 uop.prove
+uop.passes
 uop.validate
 uop.rules.*
 uop.render

@@ -10,7 +10,6 @@ is inside its memory.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from weft.codegen.add_barriers import add_barriers
@@ -45,20 +44,12 @@ from weft.renderer.base import (
 from weft.uop.args import KernelInfo
 from weft.uop.node import UOp, leisurely_deaths
 from weft.uop.opset import Ops
-from weft.uop.prove import prove_program, verify_pass
+from weft.uop.passes import Pass
+from weft.uop.prove import prove_program
 from weft.uop.rewrite import graph_rewrite
 from weft.uop.spec import kernel_spec, program_spec, total_program_spec, type_verify
 from weft.uop.symbolic import sym
 from weft.uop.text import nodes_text
-
-
-@dataclass(frozen=True)
-class Pass:
-    """A named step from kernel to kernel, and why it is there."""
-
-    name: str
-    run: Callable[[UOp, Renderer], UOp]
-    why: str
 
 
 def _simplify(sink: UOp, renderer: Renderer) -> UOp:
@@ -81,18 +72,31 @@ def _for_groups(run: Callable[[UOp, Target], UOp]) -> Callable[[UOp, Renderer], 
     return lambda sink, r: run(sink, r.target) if r.target.has_local else sink
 
 
-# from a kernel of scalars to a kernel of scalars
+# from a kernel of scalars to a kernel of scalars, verified after each
+_kernel_pass = partial(Pass, spec=kernel_spec)
 KERNEL_PASSES = (
-    Pass("simplify", _simplify, "what was one index per op of the graph becomes one plain index"),
-    Pass("merge", lambda sink, _: merge(sink), "independent reduces read their elements once"),
-    Pass("separate", lambda sink, _: separate(sink), "each loop can then be optimised by itself"),
-    Pass("widen", lambda sink, _: widen(sink), "registers are counted in the computed types"),
-    Pass("optimise", _optimise, "axes are split and typed for the target"),
-    Pass("open_grid", _for_groups(open_grid), "groups run what loops would"),
-    Pass("share_reduces", _for_groups(share_reduces), "before stages become memory"),
-    Pass("share_stages", _for_groups(share_stages), "one copy for a group, not one for a thread"),
-    Pass("decompose", decompose, "once per op, before expand copies it"),
-    Pass("share_threads", lambda sink, _: share_threads(sink), "a call runs one span of one axis"),
+    _kernel_pass(
+        "simplify", _simplify, "what was one index per op of the graph becomes one plain index"
+    ),
+    _kernel_pass(
+        "merge", lambda sink, _: merge(sink), "independent reduces read their elements once"
+    ),
+    _kernel_pass(
+        "separate", lambda sink, _: separate(sink), "each loop can then be optimised by itself"
+    ),
+    _kernel_pass(
+        "widen", lambda sink, _: widen(sink), "registers are counted in the computed types"
+    ),
+    _kernel_pass("optimise", _optimise, "axes are split and typed for the target"),
+    _kernel_pass("open_grid", _for_groups(open_grid), "groups run what loops would"),
+    _kernel_pass("share_reduces", _for_groups(share_reduces), "before stages become memory"),
+    _kernel_pass(
+        "share_stages", _for_groups(share_stages), "one copy for a group, not one for a thread"
+    ),
+    _kernel_pass("decompose", decompose, "once per op, before expand copies it"),
+    _kernel_pass(
+        "share_threads", lambda sink, _: share_threads(sink), "a call runs one span of one axis"
+    ),
 )
 # towards the machine: lanes, machine integers, loops
 PROGRAM_PASSES = (
@@ -126,15 +130,13 @@ def lower(ast: UOp, renderer: Renderer) -> ProgramSpec:
 def _lower(ast: UOp, renderer: Renderer) -> ProgramSpec:
     sink = ast
     for step in KERNEL_PASSES:
-        before, sink = sink, _run(step, sink, renderer)
-        if SPEC >= 2:
-            verify_pass(sink, kernel_spec, step.name, partial(step.run, before, renderer))
+        sink = step(sink, renderer)
         if step.name == "simplify":
             operations, touched = estimate(sink)
     threads = thread_count(sink)
     applied = sink.arg.applied
     for step in PROGRAM_PASSES:
-        sink = _run(step, sink, renderer)
+        sink = step(sink, renderer)
     nest = Nest(sink)
     uops = fuse_products(linearize(hoist_sums(sink, nest), nest), renderer.target)
     uops = decompose_updates(uops, renderer)
@@ -185,13 +187,6 @@ def _say_in_order(ast: UOp, uops: list[UOp]) -> None:
         f"warning: kernel {ast.arg.name}{where} writes in order, on one thread: what its rounds "
         "write is not known to be apart"
     )
-
-
-def _run(step: Pass, sink: UOp, renderer: Renderer) -> UOp:
-    result = step.run(sink, renderer)
-    if DEBUG >= 5 and result is not sink:
-        print(f"*** {sink.arg.name}: after {step.name}\n{nodes_text(list(result.toposort()))}")
-    return result
 
 
 def _slots(uops: list[UOp], op: Ops) -> tuple[int, ...]:

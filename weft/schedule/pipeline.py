@@ -25,7 +25,6 @@ from weft.schedule.hazards import keep_apart, keep_state, separate_states
 from weft.schedule.limit import Wide, cut_wide_kernels, split_wide_joins
 from weft.schedule.merge import in_place_conflict, join_nests, merge_kernels
 from weft.schedule.order import CycleError, all_dependencies, order_kernels, torn_state
-from weft.schedule.order_writes import order_writes
 from weft.schedule.parameters import Argument, number_parameters
 from weft.schedule.place import is_whole_storage, storage_of
 from weft.schedule.prepare import PrepareContext, prepare
@@ -35,9 +34,10 @@ from weft.schedule.survey import Survey, max_elements
 from weft.uop.args import BufferArg
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
+from weft.uop.passes import Pass
 from weft.uop.prove import verify_pass
 from weft.uop.rewrite import graph_rewrite
-from weft.uop.spec import kernel_spec, tensor_spec, type_verify
+from weft.uop.spec import kernel_spec, tensor_spec
 
 
 @dataclass(frozen=True)
@@ -88,25 +88,33 @@ class Crowded:
     values: set[UOp]
 
 
+def _prepare(sink: UOp, context: PrepareContext) -> UOp:
+    plain = graph_rewrite(sink, prepare, ctx=context, name="prepare")
+    values = zip(sink.src, plain.src, strict=True)
+    return UOp.sink(*[_own_storage(before, after) for before, after in values])
+
+
+# from tensor graph to tensor graph, before its values are decided about
+GRAPH_PASSES = (
+    Pass("prepare", _prepare, "wishes and conveniences become plain graph", tensor_spec, False),
+    Pass(
+        "separate states",
+        lambda sink, context: separate_states(sink),
+        "what a write would destroy is kept first",
+        tensor_spec,
+        False,
+    ),
+)
+
+
 def make_schedule(
     sink: UOp, next_number: int, device: Any, machines: Machines = generic
 ) -> Schedule:
     """All passes. Repeated only when an in-place write turns out to need a value kept apart, or a
     kernel to have more buffers than its device takes."""
     context = PrepareContext(next_number, device, machines)
-    sink = order_writes(sink, machines, context.new_buffer)
-    if SPEC >= 2:
-        type_verify(sink, tensor_spec, "order_writes")
-    plain = graph_rewrite(sink, prepare, ctx=context, name="prepare")
-    if SPEC >= 2:
-        fresh = PrepareContext(next_number, device, machines)
-        again = partial(graph_rewrite, sink, prepare, ctx=fresh, name="prepare")
-        verify_pass(plain, tensor_spec, "prepare", again, prove=False)
-    values = zip(sink.src, plain.src, strict=True)
-    sink = UOp.sink(*[_own_storage(before, after) for before, after in values])
-    sink = separate_states(sink)
-    if SPEC >= 2:
-        type_verify(sink, tensor_spec, "separate_states")
+    for step in GRAPH_PASSES:
+        sink = step(sink, context)
     alone: set[UOp] = set()
     kept: set[UOp] = set()
     is_cut = True

@@ -5,7 +5,8 @@ Where it sits: under the recorder; the only file of the viewer that knows the en
 The one invariant: when nothing is recorded nothing is wrapped, so watching costs nothing at all
 then; a wrapper passes arguments, results and errors through unchanged.
 
-Rewrites need none of this: they are seen by a tracer (weft/uop/trace.py).
+Rewrites and passes need none of this: they are seen by a tracer (weft/uop/trace.py) and a watcher
+(weft/uop/passes.py).
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from weft.device import Allocator, Buffer, Device
 from weft.engine import programs, realize
 from weft.engine import schedule as engine_schedule
 from weft.errors import WeftError
-from weft.schedule import hazards
 from weft.schedule import pipeline as scheduling
+from weft.uop.passes import watchers
 from weft.viz.node_table import NOTHING
 
 Function = Callable[..., Any]
@@ -39,8 +40,6 @@ def attach(recorder: Any) -> Callable[[], None]:
     # a function, and what makes its wrapper
     functions: list[tuple[Function, Callable[[Function], Function]]] = [
         (codegen.lower, functools.partial(_watch_lower, recorder)),
-        (codegen._run, functools.partial(_watch_pass, recorder)),
-        (hazards.separate_states, functools.partial(_watch_separate_states, recorder)),
         (scheduling.make_schedule, functools.partial(_watch_make_schedule, recorder)),
         (engine_schedule.prepare_schedule, steps.watch_prepare),
         (realize.launch, steps.watch_launch),
@@ -48,6 +47,8 @@ def attach(recorder: Any) -> Callable[[], None]:
         (programs.make_runners, functools.partial(_watch_span, recorder, "compile")),
         (realize.realize_cells, functools.partial(_watch_span, recorder, "realize")),
     ]
+    watchers.append(recorder.stage)
+    undo.append(lambda: watchers.remove(recorder.stage))
     for original, wrap in functions:
         undo.append(_replace_function(original, wrap(original)))
     undo.append(_replace_method(programs.Runner, "__call__", steps.watch_runner))
@@ -122,25 +123,6 @@ def _assembly(device: str, source: str) -> str:
         return str(Device[device].compiler.assembly(source)) if device else ""
     except WeftError as error:
         return f"; {error}"
-
-
-def _watch_pass(recorder: Any, original: Function) -> Function:
-    def run(step: Any, sink: Any, *arguments: Any, **named: Any) -> Any:
-        with recorder.stage(step.name, step.why, sink) as stage:
-            stage.after = result = original(step, sink, *arguments, **named)
-        return result
-
-    return run
-
-
-def _watch_separate_states(recorder: Any, original: Function) -> Function:
-    def separate_states(sink: Any, *arguments: Any, **named: Any) -> Any:
-        why = "what a write would destroy is kept first"
-        with recorder.stage("separate states", why, sink) as stage:
-            stage.after = result = original(sink, *arguments, **named)
-        return result
-
-    return separate_states
 
 
 def _watch_make_schedule(recorder: Any, original: Function) -> Function:
