@@ -1,4 +1,4 @@
-"""`python -m test.fuzz [programs|floats|halves|actions|expressions|gradients|jit] --count 1000`
+"""`python -m test.fuzz programs --count 1000`, or another kind of KINDS in its place.
 
 Random programs against NumPy (exact ones, ones of floats within a bound, ones of half types to the
 bit), random actions on random kernels against the plain kernel, random index expressions against
@@ -14,7 +14,16 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from test.fuzz import actions, expressions, floats, gradients, halves, jit, programs
+from test.fuzz import (
+    actions,
+    expressions,
+    floats,
+    gradients,
+    halves,
+    jit,
+    jit_reads,
+    programs,
+)
 from test.fuzz.culprit import find_culprit
 from test.fuzz.programs import Program, run_weft, shrink
 from weft import Context, Device
@@ -124,6 +133,15 @@ def fuzz_jit(args: argparse.Namespace) -> Reports:
             yield f"seed {seed}: {jit.difference(small)}\n{small.source()}\n"
 
 
+def fuzz_reads(args: argparse.Namespace) -> Reports:
+    """Random functions under TinyJit that read Python state in odd ways."""
+    with Context(NOOPT=1):
+        for seed in range(args.seed, args.seed + args.count):
+            source = jit_reads.ReadGenerator(seed).run()
+            found = jit_reads.difference(source)
+            yield None if found is None else f"seed {seed}: {found}\n{source}\n"
+
+
 KINDS: dict[str, tuple[str, Callable[[argparse.Namespace], Reports]]] = {
     "programs": ("programs", fuzz_programs),
     "floats": ("programs of floats", fuzz_floats),
@@ -132,6 +150,7 @@ KINDS: dict[str, tuple[str, Callable[[argparse.Namespace], Reports]]] = {
     "expressions": ("expressions", fuzz_expressions),
     "gradients": ("programs", fuzz_gradients),
     "jit": ("functions", fuzz_jit),
+    "reads": ("functions that read state", fuzz_reads),
 }
 
 

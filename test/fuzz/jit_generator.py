@@ -96,6 +96,8 @@ class JitGenerator:
         choices += ["m"] * 2 if "m" in self.has else []
         if self.is_wide:
             choices += ["state.numbers[0]", "state.named['n']", "state.numbers[2][1]['deep']"]
+            choices += ["getattr(state, 'scale')", "vars(state)['scale']", "scale_of(state.box)"]
+            choices += ["[state][0].box.scale", "scale_of(*[state])"]
         return self.rng.choice(choices)
 
     def _statement(self) -> None:

@@ -39,6 +39,9 @@ def data(seed, n, kind="stored"):
 def small(x):
     return x.clip(-50, 50)
 
+def scale_of(owner):
+    return owner.scale
+
 def first_of(value, default):
     if isinstance(value, Tensor):
         return value if value.shape == (4,) and value.dtype is dtypes.float32 else default

@@ -109,12 +109,11 @@ def _is_opened(steps: list[dis.Instruction], position: int) -> bool:
         return False
     if steps[position].opname in _LOADS_ATTRIBUTE:
         return steps[position].argval not in _MUTATORS
-    for step in steps[position : position + 6]:
-        if step.opname in ("STORE_SUBSCR", "DELETE_SUBSCR"):
-            return False
-        if not step.opname.startswith("LOAD_"):
-            break
-    return True
+    # `container[key] = value`: the key is loaded after the container, by one instruction
+    key, *store = steps[position : position + 2]
+    is_key = key.opname.startswith("LOAD_") and key.opname.count("LOAD_") == 1
+    is_stored = bool(store) and store[0].opname in ("STORE_SUBSCR", "DELETE_SUBSCR")
+    return not (is_key and is_stored)
 
 
 def _is_counter(steps: list[dis.Instruction], position: int) -> bool:

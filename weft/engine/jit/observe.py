@@ -62,7 +62,7 @@ def kind_of_module(name: Any) -> int:
     top = name.partition(".")[0]
     if top == "weft" or top in _EFFECTS:
         return _INTERNAL
-    if top in _adopted:
+    if top in _adopted or top == "__main__":
         return _USER
     origin = getattr(sys.modules.get(name), "__file__", None) or ""
     is_installed = "site-packages" in origin or "dist-packages" in origin
@@ -112,7 +112,7 @@ def impurity_of(function: Any) -> str | None:
 
 def _is_data(kind: type) -> bool:
     """Whether objects of a type are what they hold, which guards compare."""
-    if issubclass(kind, _DATA) or not kind.__module__:
+    if kind is object or issubclass(kind, _DATA) or not kind.__module__:
         return True
     top = kind.__module__.partition(".")[0]
     if top == "numpy":
