@@ -331,6 +331,18 @@ def attribute_that_appears() -> Read:
 
 
 @read
+def getter_from_outside() -> Read:
+    slotted, getter = Slotted(), operator.attrgetter("x")
+    return lambda: getter([slotted][0]), lambda value: setattr(slotted, "x", value)
+
+
+@read
+def method_caller_from_outside() -> Read:
+    config, caller = Config(), operator.methodcaller("method")
+    return lambda: caller([config][0]), lambda value: setattr(config, "x", value)
+
+
+@read
 def simple_namespace() -> Read:
     space = types.SimpleNamespace(inner=types.SimpleNamespace(x=1.0))
     return lambda: vars(space)["inner"].x, lambda value: setattr(space.inner, "x", value)

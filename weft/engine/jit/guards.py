@@ -32,6 +32,9 @@ class Guards:
     def __init__(self, function: Any, scope: Scope, extra: Sequence[Any] = ()) -> None:
         walk = Walk(scope)
         walk.run(function, extra)
+        while scope.add_names(walk.named):
+            walk = Walk(scope)
+            walk.run(function, extra)
         self.extra = tuple(extra)
         self.structure = walk.structure()
         self.kept = walk.kept  # objects that the structure knows by their id

@@ -115,6 +115,13 @@ class Scope:
         # functions that are made while the function runs: what they close over is made there, too
         self.nested = {inner for code in codes for inner in nested_codes(code)}
 
+    def add_names(self, names: set[str]) -> bool:
+        """Attributes that are asked for by other means than code; whether they are new."""
+        is_new = not names <= self.loaded
+        self.loaded |= names
+        self.opened |= names
+        return is_new
+
     def free_names(self, code: types.CodeType) -> tuple[set[str], set[str]]:
         """Closed-over names that a function loads, and that it only stores."""
         loaded: set[str] = set()
@@ -201,6 +208,7 @@ class Walk:
         self.holders: set[int] = set()  # numbers of what holds a tensor
         self.reached: set[types.CodeType] = set()
         self.mentioned: dict[types.CodeType, dict[str, Any]] = {}
+        self.named: set[str] = set()  # attributes that objects such as attrgetter ask for
         # (place, whether it is looked into, number of the holder)
         self.pending: list[tuple[Place, bool, int]] = []
 
@@ -568,8 +576,9 @@ class Walk:
             for function in _functions_in(value):
                 self.hold(place, number, function=function)
             return
-        if isinstance(value, operator.attrgetter):
+        if isinstance(value, (operator.attrgetter, operator.methodcaller)):
             self.token(place, repr(value))
+            self.named.update(re.findall(r"[A-Za-z_]\w*", repr(value)))
             return
         if isinstance(value, _FIXED) or kind.__module__ in _FIXED_MODULES:
             if not isinstance(value, threading.local):
