@@ -16,6 +16,7 @@ from weft.errors import ArgumentError, DTypeError
 torch = optional("torch")
 
 
+@pytest.mark.device("CPU")  # NumPy takes memory of the host
 def test_memory_is_shared_with_those_who_take_it() -> None:
     # NumPy takes memory of the host only
     tensor = Tensor([[1.0, 2.0], [3.0, 4.0]], device="CPU").realize()
@@ -25,6 +26,7 @@ def test_memory_is_shared_with_those_who_take_it() -> None:
     assert tensor.tolist() == [[9.0, 2.0], [3.0, 4.0]] and array[0, 0] == 9
 
 
+@pytest.mark.device("CPU")  # NumPy takes memory of the host
 def test_memory_lives_as_long_as_it_is_used_and_no_longer() -> None:
     gc.collect()
     before = len(dlpack._given)
@@ -79,6 +81,7 @@ def test_owners_are_kept_alive() -> None:
     assert tensor.sum().item() == 99_999 * 50_000
 
 
+@pytest.mark.device("CPU")  # NumPy takes memory of the host
 def test_values_that_were_not_computed() -> None:
     assert np.from_dlpack(Tensor([1, 2], device="CPU") * 2).tolist() == [2, 4]
     assert np.from_dlpack(Tensor(3.0, device="CPU")).tolist() == 3.0

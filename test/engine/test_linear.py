@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft import Tensor
+from weft import Device, Tensor
 from weft.engine.linear import compile_linear, run_linear
 from weft.uop.ops import Ops
 
@@ -12,7 +12,7 @@ def test_calls_have_their_kernel_and_their_memory() -> None:
     assert linear.op is Ops.LINEAR  # type: ignore[attr-defined]
     (call,) = linear.src
     assert call.op is Ops.CALL and call.src[0].op is Ops.SINK  # type: ignore[attr-defined]
-    assert len(call.src) == 3 and call.arg == "CPU"
+    assert len(call.src) == 3 and call.arg == Device.DEFAULT
 
 
 def test_nodes_of_the_kernels_are_found_sources_first() -> None:

@@ -25,7 +25,10 @@ from weft.dtype import dtypes
 from weft.runtime.ops_cpu import CPUGraph
 from weft.runtime.pool import NativePool, pool
 
-pytestmark = pytest.mark.skipif(not NativePool.is_supported(), reason="no futexes here")
+pytestmark = [
+    pytest.mark.skipif(not NativePool.is_supported(), reason="no futexes here"),
+    pytest.mark.device("CPU"),
+]
 
 CPU: Any = Device["CPU"]
 

@@ -271,7 +271,7 @@ def test_reading_waits_until_it_must(path: Path, reads: list[tuple[int, int]]) -
     ],
 )
 def test_computing_on_a_file_is_refused(compute: Callable[[Tensor], Any], path: Path) -> None:
-    with pytest.raises(DeviceError, match=r'move.*x\.to\("CPU"\)'):
+    with pytest.raises(DeviceError, match=rf'move.*x\.to\("{Device.DEFAULT}"\)'):
         compute(Tensor(path))
 
 
@@ -290,9 +290,10 @@ def test_an_operand_is_never_written_to_the_file(path: Path) -> None:
 
 
 def test_the_refusal_says_what_to_do(path: Path) -> None:
-    with pytest.raises(DeviceError, match=r"ADD on DISK:.*computes nothing; .* x\.to\(\"CPU\"\)"):
+    move = rf'x\.to\("{Device.DEFAULT}"\)'
+    with pytest.raises(DeviceError, match=rf"ADD on DISK:.*computes nothing; .* {move}"):
         Tensor(path) + 1
-    with pytest.raises(DeviceError, match=r"ADD on DISK:.*x\.to\(\"CPU\"\)"):
+    with pytest.raises(DeviceError, match=rf"ADD on DISK:.*{move}"):
         Tensor([1]) + Tensor(path)
 
 
@@ -630,6 +631,7 @@ def test_threads_read_while_one_writes(path: Path) -> None:
     assert disk[:2].tolist() == [19, 1]
 
 
+@pytest.mark.device("CPU")  # a forked process cannot use the GPU of its parent
 def test_a_forked_child_reads_and_writes(path: Path) -> None:
     code = (
         "import os, sys, pathlib\n"
@@ -650,6 +652,6 @@ def test_a_forked_child_reads_and_writes(path: Path) -> None:
 def test_pickling_takes_the_values_and_leaves_the_file(path: Path) -> None:
     view = Tensor(path)[100:108].bitcast(dtypes.int32)
     restored = pickle.loads(pickle.dumps(view))
-    assert restored.device == "CPU"
+    assert restored.device == Device.DEFAULT
     np.testing.assert_array_equal(restored.numpy(), BYTES[100:108].view(np.int32))
     np.testing.assert_array_equal(np.fromfile(path, np.uint8), BYTES)

@@ -36,6 +36,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
         monkeypatch.setattr(segments, "BLOCK", 8)
         monkeypatch.setattr(segments, "DIGIT", 2)
     monkeypatch.setattr(segments, "SCANNED", 4)
+    monkeypatch.setattr(segments, "SUMMED", 4)
     clear_schedules()
     yield
     clear_schedules()

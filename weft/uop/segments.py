@@ -25,8 +25,9 @@ NewStorage = Callable[[int, DType], UOp]
 COUNTED = 1024
 # bits of a digit, and keys of a block inside of which equal digits are counted
 DIGIT, BLOCK = 6, 64
-# elements of a block of a scan: each looks at all of them
-SCANNED = 16
+# elements of a block of a scan, each of which looks at all of them: of rows, and of numbers, where
+# fewer steps count for more than less work
+SCANNED, SUMMED = 16, 256
 
 
 def iota(size: int, dtype: DType = dtypes.int32) -> UOp:
@@ -142,10 +143,10 @@ def scanned(values: UOp) -> UOp:
     """Every prefix of a vector summed up, in memory."""
     none = UOp.const(dtypes.int32, 0)._mop(Ops.RESHAPE, (1,))._mop(Ops.EXPAND, values.shape)
     column = _shaped(values, values.shape[0], 1)
-    return stored(_shaped(scanned_by_key(none, column, Ops.ADD), values.shape[0]))
+    return stored(_shaped(scanned_by_key(none, column, Ops.ADD, SUMMED), values.shape[0]))
 
 
-def scanned_by_key(keys: UOp, values: UOp, op: Ops) -> UOp:
+def scanned_by_key(keys: UOp, values: UOp, op: Ops, block: int | None = None) -> UOp:
     """Rows of a matrix folded with those before them that have the same key; keys are in order.
 
     In blocks: the last row of each carries on what its key has so far, which is scanned in turn,
@@ -154,11 +155,13 @@ def scanned_by_key(keys: UOp, values: UOp, op: Ops) -> UOp:
     count, width = values.shape
     neutral = OPSET[op].identity
     neutral = values.dtype.min if neutral is None else neutral
-    blocks = ceildiv(count, SCANNED)
+    size = SCANNED if block is None else block
+    blocks = ceildiv(count, size)
     if blocks > 1:
-        keys = filled_up(keys, blocks * SCANNED, 0)
-        values = filled_up(values, blocks * SCANNED, neutral)
-    size = SCANNED if blocks > 1 else count
+        keys = filled_up(keys, blocks * size, 0)
+        values = filled_up(values, blocks * size, neutral)
+    else:
+        size = count
     keys = _shaped(keys, blocks, size)
     values = _shaped(values, blocks, 1, size, width)
     mine, other, place, before = alike(
@@ -175,7 +178,7 @@ def scanned_by_key(keys: UOp, values: UOp, op: Ops) -> UOp:
         _shaped(keys._mop(Ops.SHRINK, ((0, blocks), (at, at + 1))), blocks) for at in (0, size - 1)
     ]
     ends = within._mop(Ops.SHRINK, ((0, blocks), (size - 1, size), (0, width)))
-    carried = stored(scanned_by_key(last, stored(_shaped(ends, blocks, width)), op))
+    carried = stored(scanned_by_key(last, stored(_shaped(ends, blocks, width)), op, block))
     earlier = (iota(blocks) - 1).maximum(0)
     goes_on = take(last, earlier).eq(first) & iota(blocks).gt(0)
     own, first = alike(_shaped(keys, blocks, size, 1), _shaped(first, blocks, 1, 1))
