@@ -6,8 +6,10 @@ conversions and barriers are what is left to a GPU.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
+import numpy as np
 import pytest
 
 from test.renderer.corpus import PROGRAMS, Case, cases_of, check_contents
@@ -226,3 +228,21 @@ def test_too_many_buffers_are_refused() -> None:
     uops, _ = elementwise([lambda x: x], [f32])
     with pytest.raises(CompileError, match="2 buffers, small takes at most 1"):
         few.render("k", uops)
+
+
+def test_neighbours_may_be_valid_one_by_one() -> None:
+    """One index, and a validity for each lane: lane 2 is element 2."""
+    x, out = UOp.param(1, dtypes.int32, 4), UOp.param(0, dtypes.int32, 4)
+    valid = UOp(
+        Ops.VECTORIZE, dtypes.bool.vec(4), tuple(UOp.const(dtypes.bool, i < 3) for i in range(4))
+    )
+    place = UOp(Ops.INDEX, dtypes.int32, (x, const(0), valid))
+    value = UOp(Ops.LOAD, dtypes.int32.vec(4), (place,))
+    target = UOp(Ops.INDEX, dtypes.int32, (out, const(0), valid))
+    uops = program(UOp(Ops.STORE, dtypes.void, (target, value)))
+    spec = ProgramSpec("k", NVPTXRenderer().render("k", uops), uops, (out, x), (0,), (1,))
+    spec = dataclasses.replace(spec, layout=NVPTXRenderer().layout(uops))
+    before = tuple(np.arange(4, dtype=np.int32).tobytes() for _ in range(2))
+    before = (np.full(4, 9, np.int32).tobytes(), before[1])
+    case = Case("k", UOp.sink(), before, before, {}, (dtypes.int32,) * 2)
+    assert np.frombuffer(run_on_host(case, spec)[0], np.int32).tolist() == [0, 1, 2, 9]

@@ -313,6 +313,9 @@ class GroupFunction(LLVMFunction):
     def address(self, place: UOp, further: int) -> str:
         """The address of a place, or of an element behind it; of one lane where lanes differ."""
         address = self.value_index(place)
+        if not _is_straight(place) and place.src[1].dtype.count == 1:
+            # neighbours, each valid or not by itself
+            further += self.lane
         if not further:
             return address
         memory = place.src[0]
