@@ -38,7 +38,7 @@ from weft.engine.jit.parameters import PREFIX, Number, NumberBook, UsedAsMore
 from weft.engine.jit.places import state_roots
 from weft.engine.jit.templates import Label, Source, Template, TemplateMaker
 from weft.engine.jit.tensors import Kind, StandIn, describe, free_of
-from weft.engine.jit.trace import Constant, Execution, Role, Run, expectation_of, labels_in
+from weft.engine.jit.trace import Constant, Execution, Expectation, Role, Run, Tie, labels_in
 from weft.engine.prepared import Prepared, Request
 from weft.engine.storage import buffer_of, memory_of
 from weft.errors import JitError
@@ -472,15 +472,15 @@ class Recording:
         for length in range(1, len(path) + 1):
             part = path[:length]
             if part not in self.run.tree:
-                expected = self.run.tree[part] = expectation_of(self._left_at(part))
-                if expected[0] == "object":
+                expected = self.run.tree[part] = Expectation.of(self._left_at(part))
+                if expected.identity is not None:
                     self.run.kept.append(self._objects[part])
 
     def _left_at(self, path: tuple[Any, ...]) -> Any:
         """What the next call finds in a place, if that is told by what it is like: a function may
         fill a list and put an empty one there. Of other objects, the one that was used."""
         value = self._objects[path]
-        if expectation_of(value)[0] == "object":
+        if Expectation.of(value).identity is not None:
             return value
         try:
             found = self.places[path[0]].find()[2]
@@ -488,7 +488,7 @@ class Recording:
                 found = child_of(found, key)
         except (LookupError, AttributeError):
             return value
-        return value if expectation_of(found)[0] == "object" else found
+        return value if Expectation.of(found).identity is not None else found
 
     def _note_ties(self) -> None:
         """Several ways to one thing: each has to lead there again.
@@ -508,14 +508,14 @@ class Recording:
                 path = self.walk.labels.get(id(value))
                 if path in holding:
                     self._note_path(path)
-                    self.run.ties.append((path, (kind, index)))
+                    self.run.ties.append(Tie(path, kind, index))
         by_id = {id(value): path for path, value in self._objects.items()}
         for container, key, child in self.walk.again:
             if by_id[child] in holding:
                 self._note_path(by_id[child])
                 if container:
                     self._note_path(container)
-                self.run.ties.append((by_id[child], ("child", container, key)))
+                self.run.ties.append(Tie(by_id[child], "child", container, key))
 
     # ------------------------------------------------------------ putting things back
     def _hand_over(self, tensors: list[Tensor]) -> None:

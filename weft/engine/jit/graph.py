@@ -111,15 +111,15 @@ class CapturedGraph:
             (
                 numbers[path[:-1]] if len(path) > 1 else -1,
                 path[-1],
-                *_checks(run.tree[path]),
+                *run.tree[path],
                 Label("state", path),
             )
             for path in order
         ]
         self._tree_numbers = {Label("state", path): number for path, number in numbers.items()}
         self._ties = [
-            (numbers[path], way[0], numbers.get(way[1], -1) if len(way) > 2 else way[1], way[-1])
-            for path, way in run.ties
+            (numbers[path], way, numbers.get(place, -1) if way == "child" else place, key)
+            for path, way, place, key in run.ties
         ]
         launches = self.launches
         places = [launches.places[number] for number in launches.written]
@@ -571,15 +571,6 @@ class CapturedGraph:
             place.grad = None
         else:
             remove_child(place, key)
-
-
-def _checks(expected: tuple[Any, ...]) -> tuple[Any, int | None, int | None]:
-    """(type, length or whether it has a gradient, id): what a place has to hold."""
-    if expected[0] == "tensor":
-        return Tensor, int(expected[1]), None
-    if expected[0] == "object":
-        return None, None, expected[1]
-    return expected[1], expected[2] if len(expected) > 2 else None, None
 
 
 def _new_cells(run: Run) -> dict[int, Template]:

@@ -34,6 +34,38 @@ class Execution(NamedTuple):
     names: tuple[str, ...]  # and what kernels call those variables
 
 
+class Expectation(NamedTuple):
+    """What has to be in a place for the rest of a path to mean the same."""
+
+    kind: Any  # the type of a Tensor or a container; None: this very object
+    length: int | None  # of a sequence; of a Tensor, whether it has a gradient
+    identity: int | None
+
+    @classmethod
+    def of(cls, value: Any) -> Expectation:
+        """That of what is there."""
+        if isinstance(value, Tensor):
+            return cls(Tensor, int(value.grad is not None), None)
+        if isinstance(value, (list, tuple, deque)):
+            return cls(type(value), len(value), None)
+        if isinstance(value, dict):
+            return cls(type(value), None, None)
+        return cls(None, None, id(value))
+
+
+class Tie(NamedTuple):
+    """A way to what is also at a path: both have to lead to one object.
+
+    way: "argument" or "container" (`place` is its number), "child" (`place` is the path of its
+    container, `key` its key there; without a path, the number of a root).
+    """
+
+    path: tuple[Any, ...]
+    way: str
+    place: Any
+    key: Any = None
+
+
 @dataclass
 class Run:
     """What one run did. Two runs that are equal but for `variables` do the same."""
@@ -44,26 +76,14 @@ class Run:
     result: Template = ()
     effects: list[Template] = field(default_factory=list)
     # state that it used: what is on the way to it, and what the tensors are like
-    tree: dict[tuple[Any, ...], tuple[Any, ...]] = field(default_factory=dict)
+    tree: dict[tuple[Any, ...], Expectation] = field(default_factory=dict)
     state: dict[Label, tuple[Any, ...]] = field(default_factory=dict)
-    # what must be one object: a path, and another way to it
-    ties: list[tuple[tuple[Any, ...], tuple[Any, ...]]] = field(default_factory=list)
+    ties: list[Tie] = field(default_factory=list)
     kept: list[Any] = field(default_factory=list)  # objects known by their id
     groups: dict[Label, Label] = field(default_factory=dict)  # tensors of one storage: the first
     numbers: tuple[Any, ...] = ()  # what is computed with numbers that change
     leaks: str | None = None  # why this run cannot be replayed
     has_read: bool = False
-
-
-def expectation_of(value: Any) -> tuple[Any, ...]:
-    """What has to be in a place for the rest of a path to mean the same."""
-    if isinstance(value, Tensor):
-        return ("tensor", value.grad is not None)
-    if isinstance(value, (list, tuple, deque)):
-        return ("sequence", type(value), len(value))
-    if isinstance(value, dict):
-        return ("dict", type(value))
-    return ("object", id(value))
 
 
 class Constant:
