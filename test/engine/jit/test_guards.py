@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import array
 import collections
 import contextvars
@@ -693,3 +694,24 @@ def test_what_cannot_be_followed_is_refused_with_one_warning(name: str) -> None:
     assert found == expected
     assert jitted.captured is None
     assert len([w for w in said if "being jitted" in str(w.message)]) == 1
+
+
+def test_abstract_classes_and_computed_names_are_followed() -> None:
+    class Base(abc.ABC):
+        scale = 1.0
+
+        @abc.abstractmethod
+        def rate(self) -> float: ...
+
+    class Own(Base):
+        def rate(self) -> float:
+            return float(getattr(self, "".join(["sc", "ale"])))
+
+    own = Own()
+    step = TinyJit(lambda x: x * own.rate())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert [step(Tensor([1.0])).item() for _ in range(4)] == [1.0] * 4
+        Base.scale = 2.0
+        assert [step(Tensor([1.0])).item() for _ in range(4)] == [2.0] * 4
+    assert step.captured is not None

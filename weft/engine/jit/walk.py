@@ -69,7 +69,7 @@ _FIXED += (types.GenericAlias, types.UnionType, types.GetSetDescriptorType, io.I
 _FIXED += (types.MemberDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType)
 _FIXED += (types.MethodDescriptorType, types.ClassMethodDescriptorType, operator.itemgetter)
 _FIXED += (type(namedtuple("_Pair", "left right").left),)  # type: ignore[attr-defined]
-_FIXED_MODULES = frozenset("decimal fractions datetime _decimal zoneinfo uuid _thread".split())
+_FIXED_MODULES = frozenset("_abc decimal fractions datetime _decimal zoneinfo uuid _thread".split())
 _BASES: tuple[Any, ...] = (object, int, float, str, bytes, list, tuple, dict, set, frozenset, deque)
 _BASES += (types.SimpleNamespace, types.ModuleType, type, enum.Enum)
 _BASES += (threading.local,)
@@ -541,7 +541,7 @@ class Walk:
         scope = self.scope
         names = vars(module)
         wanted = scope.loaded & names.keys()
-        if scope.is_dynamic and is_user:
+        if scope.is_dynamic and is_user and not _is_weft(module.__name__):
             wanted = {name for name in names if not name.startswith("__")}
         for name in sorted(wanted):
             is_opened = name in scope.opened or name not in scope.loaded
@@ -554,6 +554,7 @@ class Walk:
             if (id(part), "") in self.seen_names or not _is_user_class(part):
                 continue
             self.seen_names.add((id(part), ""))
+            is_dynamic = scope.is_dynamic and not _is_weft(part.__module__)
             self.alive.append(part)
             for name, value in part.__dict__.items():
                 place = Place("class", part, name, f"{part.__name__}.{name}")
@@ -563,7 +564,7 @@ class Walk:
                         self.pending.append((place, True, -1))
                     elif name in scope.loaded or (name[:2] == "__" and name not in _UNLIKELY):
                         self.mention(functions[0])
-                elif name in scope.loaded or (scope.is_dynamic and not name.startswith("__")):
+                elif name in scope.loaded or (is_dynamic and not name.startswith("__")):
                     if not isinstance(value, types.MemberDescriptorType):
                         self.add_root(place, True)
 
@@ -648,6 +649,11 @@ def _token_of_element(value: Any) -> Any:
     if type(value) is float:
         return float, value.hex()
     return (type(value), value) if type(value) in PLAIN else id(value)
+
+
+def _is_weft(module: str) -> bool:
+    """Names in weft's own modules and classes are asked for as names, never computed."""
+    return module.partition(".")[0] == "weft"
 
 
 def _inside(value: Any) -> dict[str, Any] | None:
