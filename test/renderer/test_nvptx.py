@@ -12,11 +12,12 @@ import re
 import numpy as np
 import pytest
 
+from test.fuzz import actions
 from test.renderer.corpus import PROGRAMS, Case, cases_of, check_contents
 from test.renderer.nvptx_host import can_run, run_on_host
 from test.renderer.programs import const, elementwise, load, program
 from weft.codegen.pipeline import lower
-from weft.dtype import dtypes
+from weft.dtype import dtypes, from_numpy_dtype
 from weft.errors import CompileError
 from weft.knobs import Context
 from weft.renderer.base import ProgramSpec, Target
@@ -84,6 +85,28 @@ def test_arguments_may_be_in_a_table(name: str) -> None:
         spec = lowered(case, SM_75)
         if can_run(spec.src):
             check_contents(case, spec, run_on_host(case, spec, with_words=True))
+
+
+@pytest.mark.parametrize("first", range(300_000, 300_060, 12))
+def test_random_actions_keep_what_kernels_compute(first: int) -> None:
+    """Kernels after random optimisations, as the interpreter computes them without."""
+    ran = 0
+    for seed in range(first, first + 12):
+        drawn = actions.random_case(seed, draws_target=False)
+        expected = actions.run(drawn.ast, drawn)
+        with Context(NOOPT=1):
+            spec = lower(drawn.optimised(), NVPTXRenderer(SM_75))
+        if not can_run(spec.src):
+            continue
+        ran += 1
+        contents = tuple([array.tobytes() for array in drawn.arrays])
+        kinds = tuple([from_numpy_dtype(array.dtype) for array in drawn.arrays])
+        case = Case(f"seed {seed}", drawn.ast, contents, contents, {}, kinds)
+        found = run_on_host(case, spec)
+        for slot in spec.outs:
+            values = np.frombuffer(found[slot], drawn.arrays[slot].dtype)
+            np.testing.assert_array_equal(values, expected[slot].reshape(-1), str(seed))
+    assert ran
 
 
 # ---------------------------------------------------------------- what ops become
