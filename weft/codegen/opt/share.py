@@ -18,6 +18,8 @@ from weft.uop.opset import Ops
 
 # outermost rounds per core that even out a slow one
 ROUNDS_PER_CORE = 4
+# share of a round by which the last core is late, for each doubling of their number
+LATE = 1 / 16
 # share of the time that a kernel in more parts may take: less is gained than a model can promise
 WORTHWHILE = 0.95
 
@@ -96,4 +98,5 @@ def slowest_core(rounds: int, parts: int, size: int, refill: float, cores: int) 
     a core may be that something else kept busy."""
     longest = -(-size // parts)
     turns = -(-rounds * -(-size // longest) // cores)
-    return (turns + 1 / ROUNDS_PER_CORE) * (longest / size + refill)
+    late = LATE * (cores - 1).bit_length()
+    return (turns + late) * (longest / size + refill)
