@@ -7,9 +7,13 @@ import random
 
 import pytest
 
+from test.optional import need
 from weft.dtype import dtypes
+from weft.errors import SpecError
+from weft.uop.args import DISTINCT, KernelInfo
 from weft.uop.distinct import named_axes, names_each_round, never_meet, writes_apart
 from weft.uop.node import UOp
+from weft.uop.prove import prove_distinct
 
 memory = UOp.param(0, dtypes.float32, 1 << 20)
 n = UOp.variable("n", 1, 64)
@@ -113,3 +117,13 @@ def test_an_index_from_memory_tells_the_axes_below_it() -> None:
     assert named_axes(memory.index(row * 4 + c), {a, c}) == {c}
     assert named_axes(memory.index(row * 3 + c), {a, c}) == set()
     assert named_axes(memory.index(row * 4 + c, c < 3), {a, c}) == {c}
+
+
+def test_a_wrong_claim_is_refuted() -> None:
+    """SPEC=2 does not believe a tag where it can ask the solver."""
+    need("z3")
+    right = memory.index(a * 12 + b * 4 + c).store(1.0, a, b, c).rtag(DISTINCT)
+    prove_distinct(UOp.sink(right, arg=KernelInfo("right")))
+    wrong = memory.index(a * 2 + b).store(1.0, a, b).rtag(DISTINCT)
+    with pytest.raises(SpecError, match="in kernel wrong.*is written by STORE .* written in anoth"):
+        prove_distinct(UOp.sink(wrong, arg=KernelInfo("wrong")))

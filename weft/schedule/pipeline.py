@@ -25,6 +25,7 @@ from weft.schedule.hazards import keep_apart, keep_state, separate_states
 from weft.schedule.limit import Wide, cut_wide_kernels, split_wide_joins
 from weft.schedule.merge import in_place_conflict, join_nests, merge_kernels
 from weft.schedule.order import CycleError, all_dependencies, order_kernels, torn_state
+from weft.schedule.order_writes import order_writes
 from weft.schedule.parameters import Argument, number_parameters
 from weft.schedule.place import is_whole_storage, storage_of
 from weft.schedule.prepare import PrepareContext, prepare
@@ -96,6 +97,13 @@ def _prepare(sink: UOp, context: PrepareContext) -> UOp:
 
 # from tensor graph to tensor graph, before its values are decided about
 GRAPH_PASSES = (
+    Pass(
+        "order writes",
+        lambda sink, context: order_writes(sink, context.machines, context.new_buffer),
+        "before prepare, which plans the sums and the storage that this makes",
+        tensor_spec,
+        False,
+    ),
     Pass("prepare", _prepare, "wishes and conveniences become plain graph", tensor_spec, False),
     Pass(
         "separate states",

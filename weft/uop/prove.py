@@ -19,7 +19,7 @@ from weakref import WeakSet
 
 from weft.errors import SpecError
 from weft.knobs import DEBUG
-from weft.uop.args import KernelInfo
+from weft.uop.args import DISTINCT, KernelInfo
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 from weft.uop.solver import Encoder, Question, z3
@@ -182,6 +182,7 @@ def prove_kernel(sink: UOp, pass_name: str | None = None) -> None:
             axes = tuple([s for s in node.src[2:] if s.op is Ops.RANGE])
             _verify(Access(node, node.src[0], size, 1, axes), encoder, name, pass_name)
     prove_in_place(sink, pass_name)
+    prove_distinct(sink, pass_name)
 
 
 def prove_program(uops: Sequence[UOp], name: str, pass_name: str | None = None) -> None:
@@ -299,7 +300,9 @@ def _loads_of(store: UOp, memory: UOp) -> Iterator[UOp]:
 _pairs: dict[bytes, None] = {}
 
 
-def _verify_pair(store: UOp, load: UOp, name: str, pass_name: str | None) -> None:
+def _verify_pair(
+    store: UOp, load: UOp, name: str, pass_name: str | None, what: str = "read"
+) -> None:
     key = store.key + load.key
     if key in _pairs:
         return
@@ -323,12 +326,24 @@ def _verify_pair(store: UOp, load: UOp, name: str, pass_name: str | None) -> Non
         raise SpecError(
             f"SPEC ISSUE in kernel {name}{made_by}: in place, element {element} of "
             f"{written.src[0].text()} is written by STORE {written.text()} in one step and "
-            f"read in another, where {question.values_text()} (r-1_... are those of the read)\n"
+            f"{what} in another, where {question.values_text()} (r-1_... are those of the second)\n"
             f"{neighbourhood_text(store, 3)}"
         )
     if len(_pairs) > 10_000:
         _pairs.clear()
     _pairs[key] = None
+
+
+def prove_distinct(sink: UOp, pass_name: str | None = None) -> None:
+    """A STORE that says that its rounds are apart writes no element in two of them.
+
+    What memory says about places is believed: whoever made the indices knows that they differ.
+    """
+    for store in sink.src:
+        if store.op is not Ops.STORE or store.tag != DISTINCT:
+            continue
+        if not any([node.op is Ops.LOAD for node in store.src[0].toposort()]):
+            _verify_pair(store, store.src[0].load(), _name_of(sink), pass_name, "written")
 
 
 # ---------------------------------------------------------------- memory that threads share
