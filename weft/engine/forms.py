@@ -40,6 +40,7 @@ from weft.knobs import (
     all_values,
     entered,
 )
+from weft.uop import trace
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
 from weft.uop.template import Template
@@ -76,6 +77,8 @@ class State:
 
 _states: dict[tuple[Any, ...], State] = {}
 _state = State()
+_watched = State()
+_watched.is_on = False
 _lock = threading.RLock()
 # the thread that traces a method; 0: none
 _tracing = 0
@@ -84,6 +87,9 @@ _remembered = 0
 
 def state_now() -> State:
     """The state of the knobs in this thread."""
+    if trace.recorders or trace.tracers:
+        # a recorder that no knob switched on
+        return _watched
     state = _state
     if ContextVar.turns == state.turns and entered.get() is state.entered:
         return state

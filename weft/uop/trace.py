@@ -52,6 +52,9 @@ class Tracer(Protocol):
 
 # Rewrites look here once, at their start.
 tracers: list[Tracer] = []
+# Those who want to see every schedule and launch: while there are some, nothing is looked up that
+# would pass them by.
+recorders: list[object] = []
 
 
 @contextlib.contextmanager

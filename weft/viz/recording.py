@@ -144,6 +144,7 @@ class Recorder:
         self.lines: dict[tuple[str, int], None] = {}
         self.is_open = True
         self.detach = attach(self)
+        trace.recorders.append(self)
         if rewrites:
             trace.tracers.append(self)
 
@@ -405,8 +406,9 @@ class Recorder:
         self.writer.abandon()
 
     def _stop(self) -> None:
-        if self in trace.tracers:
-            trace.tracers.remove(self)
+        for watchers in (trace.tracers, trace.recorders):
+            if self in watchers:
+                watchers.remove(self)
         self.detach()
 
 
