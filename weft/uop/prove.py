@@ -284,7 +284,7 @@ def prove_in_place(sink: UOp, pass_name: str | None = None) -> None:
             continue
         memory, own = store.src[0].src[0], frozenset(store.src[2:])
         for load in _loads_of(store, memory):
-            if store.tag is not None and load.src[0] is store.src[0]:
+            if store.tag == DISTINCT and load.src[0] is store.src[0]:
                 # each round has an element of its own, by the word of who made it
                 continue
             if load.src[0].ranges <= own:
