@@ -28,7 +28,7 @@ from weft.engine.programs import kept_runner
 from weft.errors import DataError, WeftError
 from weft.helpers import diskcache_get, diskcache_put
 from weft.knobs import CHECK_NAN, DEBUG, SCACHE, VALIDATE
-from weft.uop.args import ReduceArg, VariableArg
+from weft.uop.args import ReduceArg, Unique, VariableArg
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
 
@@ -36,7 +36,9 @@ _TABLE = "schedules"
 # nodes of a graph below which it is scheduled as fast as an entry is read
 LEAST_NODES = 32
 # what a graph may be made of if its text shall say all of it: no functions, whose names are reused
-_PLAIN = frozenset({int, float, ConstFloat, bool, str, bytes, type(None), ReduceArg, VariableArg})
+_PLAIN = frozenset(
+    {int, float, ConstFloat, bool, str, bytes, type(None), ReduceArg, Unique, VariableArg}
+)
 Origin = tuple[str, int] | None
 
 
