@@ -9,6 +9,6 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def example_names(doctest_namespace: dict[str, Any]) -> None:
-    from weft import Device, Tensor, dtypes
+    from weft import Device, Tensor, dtypes, nn
 
-    doctest_namespace.update(Device=Device, Tensor=Tensor, dtypes=dtypes)
+    doctest_namespace.update(Device=Device, Tensor=Tensor, dtypes=dtypes, nn=nn)

@@ -105,7 +105,7 @@ class Optimizer:
         """Forgets the gradients, so that the next backward starts from nothing.
 
         >>> x = Tensor([1.0])
-        >>> optimizer = SGD([x])
+        >>> optimizer = nn.optim.SGD([x])
         >>> loss = (x * x).sum().backward()
         >>> optimizer.zero_grad()
         >>> x.grad is None
@@ -118,7 +118,7 @@ class Optimizer:
         """Changes the parameters by one step.
 
         >>> x = Tensor([1.0])
-        >>> optimizer = SGD([x], lr=0.25)
+        >>> optimizer = nn.optim.SGD([x], lr=0.25)
         >>> loss = (x * x).sum().backward()
         >>> optimizer.step()
         >>> x.tolist()
@@ -134,7 +134,7 @@ class Optimizer:
         """As `step`, but lazy: the tensors to realize. Where `skip` is true nothing changes.
 
         >>> x = Tensor([1.0])
-        >>> optimizer = SGD([x], lr=0.25)
+        >>> optimizer = nn.optim.SGD([x], lr=0.25)
         >>> loss = (x * x).sum().backward()
         >>> _ = Tensor.realize(loss, *optimizer.schedule_step())
         >>> x.tolist()
@@ -203,7 +203,7 @@ class Optimizer:
     def get_momentum(self) -> float:
         """The momentum (Adam's b1) now.
 
-        >>> SGD([Tensor([1.0])], momentum=0.5).get_momentum()
+        >>> nn.optim.SGD([Tensor([1.0])], momentum=0.5).get_momentum()
         0.5
         """
         found = self._momentum()
