@@ -454,7 +454,7 @@ class _Builder:
         if places.ndim == 2 and places.shape[1] == len(shape):
             places = places @ numpy.array([prod(shape[i + 1 :]) for i in range(len(shape))])
         if places.shape != bits.shape or (
-            places.size and not 0 <= places.min() <= places.max() < prod(shape)
+            places.size and not 0 <= numpy.min(places) <= numpy.max(places) < prod(shape)
         ):
             raise DataError(f"{where} of shape {shape} has indices that are not in it")
         dense = numpy.zeros(prod(shape), dtype=bits.dtype)

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from weft.errors import ArgumentError, DataError, WeftError
 from weft.llm.generate import Generator, Sampling
 from weft.llm.huggingface import read_json
@@ -270,7 +272,7 @@ def _benchmark(chat: Chat, count: int) -> int:
     read = time.perf_counter()
     tokens = list(prompt)
     for _ in range(count):
-        tokens.append(int(generator.logits([*tokens, 1]).argmax()))
+        tokens.append(int(np.argmax(generator.logits([*tokens, 1]))))
     done = time.perf_counter()
     print(f"prompt {len(prompt) / (read - began):.1f} tokens/s")
     print(f"decode {count / (done - read):.1f} tokens/s")

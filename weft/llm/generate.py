@@ -68,7 +68,7 @@ class Sampler:
         settings = self.sampling
         logits = self._penalised(logits.astype(np.float64), so_far)
         if settings.temperature == 0:
-            return int(logits.argmax())
+            return int(np.argmax(logits))
         odds = _softmax(logits / settings.temperature)
         # stable, so that equal odds are in the order of tokens
         order = np.argsort(-odds, kind="stable")
@@ -99,14 +99,14 @@ class Sampler:
 
 
 def _softmax(logits: Array) -> Array:
-    odds = np.exp(logits - logits.max())
+    odds = np.exp(logits - np.max(logits))
     return odds / odds.sum()
 
 
 def log_probabilities(logits: Array) -> Array:
     """The logarithms of the odds."""
     wide = logits.astype(np.float64)
-    top = wide.max()
+    top = np.max(wide)
     return wide - (top + math.log(np.exp(wide - top).sum()))
 
 
