@@ -57,6 +57,15 @@ def test_each_line_is_a_prompt(
     assert answers[:half] == answers[half + 1 :] and answers
 
 
+def test_a_text_is_continued_up_to_its_limit(
+    model_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    common = ("--model", str(model_file), "--raw", "--max_context", "64", "--max_tokens")
+    _, short, _ = run(capsys, monkeypatch, "Hello\n", *common, "2")
+    _, longer, _ = run(capsys, monkeypatch, "Hello\n", *common, "6")
+    assert longer.startswith(short.rstrip("\n\ufffd")) and len(longer) > len(short)
+
+
 def test_weft_chat_is_the_same_program(
     model_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -164,7 +165,7 @@ def answer_all(args: argparse.Namespace) -> int:
         if not prompt.strip():
             continue
         pieces = (
-            _continued(chat, prompt, sampling)
+            _continued(chat, prompt, sampling, args.max_tokens)
             if args.raw
             else chat.answer(prompt, sampling, args.max_tokens)
         )
@@ -173,10 +174,11 @@ def answer_all(args: argparse.Namespace) -> int:
     return 0
 
 
-def _continued(chat: Chat, text: str, sampling: Sampling) -> Iterator[str]:
+def _continued(chat: Chat, text: str, sampling: Sampling, longest: int | None) -> Iterator[str]:
     stream = chat.tokenizer.stream()
     tokens = chat.tokenizer.prompt(text)
-    for token, _ in chat.generator.generate(tokens, chat.tokenizer.eos, sampling):
+    found = chat.generator.generate(tokens, chat.tokenizer.eos, sampling)
+    for token, _ in itertools.islice(found, longest):
         yield stream.feed(token)
     yield stream.finish()
 

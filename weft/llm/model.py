@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from weft.dtype import DType, dtypes
-from weft.errors import ArgumentError, DataError
+from weft.errors import DataError
 from weft.llm.config import ExpertGating, TransformerConfig
 from weft.llm.rope import apply_rope, precompute_freqs_cis
 from weft.tensor import Tensor
@@ -377,12 +377,3 @@ def _rope_factors(tensors: Tensors, config: TransformerConfig) -> Any:
             f"{name} has {factors.shape} values, not {config.rope_dim // 2} positive ones"
         )
     return factors
-
-
-def check_context(wanted: int, config: TransformerConfig) -> int:
-    """The context that was asked for, if the model has it."""
-    if not 1 <= wanted <= config.max_context:
-        raise ArgumentError(
-            f"a context of {wanted} tokens: this model takes 1 to {config.max_context}"
-        )
-    return wanted
