@@ -26,6 +26,8 @@ progress
 compat_helpers
 disk
 download
+sequences
+watching
 helpers
 float_format
 scalar
@@ -49,6 +51,8 @@ mixin.padding
 mixin.rearrange
 uop.compat
 uop.compat_kernel
+uop.intern
+uop.build
 uop.node
 uop.reproduce
 uop.trace
@@ -106,6 +110,7 @@ mixin.loss
 mixin.resize
 mixin.decompose
 mixin.digest
+mixin.bits
 mixin.values
 mixin.storage
 mixin.cached

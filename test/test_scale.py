@@ -10,7 +10,7 @@ import pytest
 
 from weft import GlobalCounters, Tensor, dtypes
 from weft.engine.forms import clear_forms
-from weft.uop.node import live_uops
+from weft.uop.intern import live_uops
 
 
 def free_memory() -> int:

@@ -1,23 +1,18 @@
-"""Small pure helpers, and the counters that `DEBUG` and the tests read.
+"""Small pure helpers: numbers, text, memory; and every name that users import from here.
 
 In: Python values. Out: Python values; nothing here knows a node, a device or a dtype. Sits above
-the knobs, whose public names it passes on, and below everything else. Invariant: nothing that is
-imported or called here loads a third-party library.
+the knobs, `sequences` and `watching`, whose public names it passes on, and below everything else.
+Invariant: nothing that is imported or called here loads a third-party library.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
-import gc
 import sys
-import time
-from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 from weft.compat_helpers import (
     CHUNK_SIZE,
@@ -68,7 +63,6 @@ from weft.compat_helpers import (
 )
 from weft.disk import diskcache, diskcache_clear, diskcache_get, diskcache_put
 from weft.download import fetch
-from weft.errors import ArgumentError, DataError
 from weft.knobs import (
     ALL2ALL,
     ALLOW_DEVICE_USAGE,
@@ -127,6 +121,21 @@ from weft.knobs import (
     getenv,
 )
 from weft.progress import ansilen, ansistrip, colored, split_ansi, time_to_str, tqdm, trange
+from weft.sequences import (
+    all_same,
+    argfix,
+    argsort,
+    count,
+    dedup,
+    flatten,
+    fully_flatten,
+    get_shape,
+    get_single_element,
+    merge_dicts,
+    partition,
+    unwrap,
+)
+from weft.watching import GlobalCounters, Profiling, Timing, disable_gc
 
 __all__ = [
     "ALL2ALL",
@@ -274,10 +283,6 @@ __all__ = [
     "word_wrap",
 ]
 
-Item = TypeVar("Item")
-Key = TypeVar("Key")
-Value = TypeVar("Value")
-
 VALIDATE_WITH_CPU = VALIDATE
 OSX = sys.platform == "darwin"
 WIN = sys.platform == "win32"
@@ -361,142 +366,6 @@ def polyN(x: Any, coefficients: Sequence[Any]) -> Any:
     return functools.reduce(lambda sum_so_far, c: sum_so_far * x + c, coefficients, 0.0)
 
 
-# Sequences.
-
-
-def dedup(items: Iterable[Item]) -> list[Item]:
-    """The items without repetitions, in order of their first appearance."""
-    return list(dict.fromkeys(items))
-
-
-def flatten(parts: Iterable[Iterable[Item]]) -> list[Item]:
-    """One list of the items of all parts."""
-    return [item for part in parts for item in part]
-
-
-def fully_flatten(nested: Any) -> list[Any]:
-    """One list of everything in nested lists, tuples and arrays, whatever the depth.
-
-    >>> fully_flatten([1, [2, (3, [])]])
-    [1, 2, 3]
-    """
-    flat: list[Any] = []
-    pending = [nested]
-    while pending:
-        item = pending.pop()
-        if isinstance(item, (list, tuple)):
-            pending.extend(reversed(item))
-        elif hasattr(item, "__array__") and hasattr(item, "flatten"):
-            flat.extend(item.flatten())
-        else:
-            flat.append(item)
-    return flat
-
-
-def get_shape(nested: Any) -> tuple[int, ...]:
-    """The shape of nested lists or tuples of numbers.
-
-    >>> get_shape([[1, 2, 3], [4, 5, 6]])
-    (2, 3)
-    """
-    if hasattr(nested, "shape"):
-        return tuple(nested.shape)
-    shape: list[int] = []
-    level = [nested]
-    while level and any(isinstance(item, (list, tuple)) for item in level):
-        lengths = {len(item) if isinstance(item, (list, tuple)) else -1 for item in level}
-        if len(lengths) != 1:
-            found = ", ".join("a number" if n < 0 else f"length {n}" for n in sorted(lengths))
-            raise DataError(
-                f"the data is ragged: beside each other at depth {len(shape)} stand {found}; "
-                "a tensor needs equal lengths"
-            )
-        shape.append(lengths.pop())
-        level = [item for part in level for item in part]
-    return tuple(shape)
-
-
-def argfix(*args: Any) -> tuple[Any, ...]:
-    """Arguments given one by one or as a single sequence, as a tuple.
-
-    >>> argfix(1, 2) == argfix((1, 2)) == argfix([1, 2])
-    True
-    """
-    if args and isinstance(args[0], (tuple, list)):
-        if len(args) != 1:
-            raise ArgumentError(f"give one sequence or separate values, not both: {args}")
-        return tuple(args[0])
-    return args
-
-
-def argsort(items: Sequence[Any]) -> Any:
-    """The positions that sort `items`; of a permutation, its inverse. As the type of `items`.
-
-    >>> argsort((2, 0, 1))
-    (1, 2, 0)
-    """
-    order = sorted(range(len(items)), key=items.__getitem__)
-    return tuple(order) if isinstance(items, tuple) else order
-
-
-def all_same(items: Sequence[Any]) -> bool:
-    """Whether all items are equal; true for none."""
-    return all(item == items[0] for item in items)
-
-
-def partition(
-    items: Iterable[Item], condition: Callable[[Item], Any]
-) -> tuple[list[Item], list[Item]]:
-    """The items that meet the condition, and the others."""
-    meeting: list[Item] = []
-    others: list[Item] = []
-    for item in items:
-        (meeting if condition(item) else others).append(item)
-    return meeting, others
-
-
-def get_single_element(items: Iterable[Item]) -> Item:
-    """The only item of a collection that has one."""
-    found = list(items)
-    if len(found) != 1:
-        raise ArgumentError(f"exactly one element was expected, but there are {len(found)}")
-    return found[0]
-
-
-def merge_dicts(mappings: Iterable[Mapping[Key, Value]]) -> dict[Key, Value]:
-    """One dict of all; a key that comes twice must come with the same value."""
-    merged: dict[Key, Value] = {}
-    for mapping in mappings:
-        for key, value in mapping.items():
-            if key in merged and merged[key] != value:
-                raise ArgumentError(f"{key} is given as {merged[key]} and as {value}")
-            merged[key] = value
-    return merged
-
-
-def unwrap(value: Item | None) -> Item:
-    """The value, which the caller knows not to be None."""
-    if value is None:
-        raise ArgumentError("a value was expected here, but there is None")
-    return value
-
-
-class count:
-    """Counts up from `start`, as `itertools.count`, but can be pickled and looked at."""
-
-    def __init__(self, start: int = 0, step: int = 1) -> None:
-        self.n = start
-        self.step = step
-
-    def __iter__(self) -> Iterator[int]:
-        return self
-
-    def __next__(self) -> int:
-        current = self.n
-        self.n += self.step
-        return current
-
-
 # Text.
 
 
@@ -559,118 +428,3 @@ def mv_address(view: memoryview) -> int:
     if view.nbytes == 0:
         return 0
     return ctypes.addressof(ctypes.c_char.from_buffer(view.cast("B")))
-
-
-# Watching.
-
-
-class Counters:
-    """What has run so far in this process."""
-
-    __slots__ = (
-        "global_mem",
-        "global_ops",
-        "kernel_count",
-        "mem_used",
-        "mem_used_per_device",
-        "time_sum_s",
-    )
-
-    def __init__(self) -> None:
-        self.mem_used = 0
-        self.mem_used_per_device: defaultdict[str, int] = defaultdict(int)
-        self.reset()
-
-    def reset(self) -> None:
-        """Sets the counters of work to zero. Memory in use stays in use, so its counters stay."""
-        self.global_ops = 0
-        self.global_mem = 0
-        self.time_sum_s = 0.0
-        self.kernel_count = 0
-
-
-# an object and no class: to set something of a class makes Python forget what it knows of it
-GlobalCounters = Counters()
-
-
-class Timing(contextlib.ContextDecorator):
-    """Prints how long a block took. `on_exit` may add to the line; it is given nanoseconds."""
-
-    def __init__(
-        self,
-        prefix: str = "",
-        on_exit: Callable[[int], str] | None = None,
-        enabled: bool = True,
-    ) -> None:
-        self.prefix = prefix
-        self.on_exit = on_exit
-        self.enabled = enabled
-
-    def __enter__(self) -> Timing:
-        self.start = time.perf_counter_ns()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.et = time.perf_counter_ns() - self.start
-        if self.enabled:
-            addition = self.on_exit(self.et) if self.on_exit else ""
-            print(f"{self.prefix}{self.et * 1e-6:6.2f} ms{addition}")
-
-
-class Profiling(contextlib.ContextDecorator):
-    """Prints where the Python time of a block went, or saves the profile to the file `fn`."""
-
-    def __init__(
-        self,
-        enabled: bool = True,
-        sort: str = "cumtime",
-        frac: float = 0.2,
-        fn: str | None = None,
-        ts: float = 1,
-    ) -> None:
-        self.enabled = enabled
-        self.sort = sort
-        self.frac = frac
-        self.fn = fn
-        self.ts = ts
-
-    def __enter__(self) -> Profiling:
-        import cProfile
-
-        # In milliseconds, or in units of `ts` of them: seconds would print as zeros.
-        self.profile = cProfile.Profile(time.perf_counter_ns, 1e-6 / self.ts)
-        if self.enabled:
-            self.profile.enable()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if not self.enabled:
-            return
-        import pstats
-
-        self.profile.disable()
-        if self.fn:
-            self.profile.dump_stats(self.fn)
-        pstats.Stats(self.profile).strip_dirs().sort_stats(self.sort).print_stats(self.frac)
-
-
-@contextlib.contextmanager
-def disable_gc() -> Generator[None, None, None]:
-    """Runs a block, or a decorated function, without garbage collection."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

@@ -1,4 +1,4 @@
-"""Shapes and devices: every rule, and the errors."""
+"""Shapes, devices and open ranges: every rule, and the errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import pytest
 
 from weft.dtype import DType, dtypes
 from weft.errors import ArgumentError, DeviceError, ShapeError
-from weft.uop.args import ReduceArg, StageArg
+from weft.uop.args import AxisType, ReduceArg, StageArg
+from weft.uop.infer import derive_ranges
 from weft.uop.node import UOp, Variable
 from weft.uop.opset import Ops
 
@@ -119,3 +120,21 @@ def test_devices() -> None:
     assert (here + moved).device == "CPU"
     with pytest.raises(DeviceError, match=r'MUL .*CPU and CPU:1.*x.to\("CPU"\)'):
         _ = (here * there).device
+
+
+def test_ranges_are_closed_by_reduce_and_store() -> None:
+    outer, inner = UOp.range(4, 0), UOp.range(8, 1, AxisType.REDUCE)
+    source = UOp.param(1, dtypes.float32, 32)
+    value = source.index(outer * 8 + inner).load()
+    assert value.ranges == {outer, inner}
+    total = value.reduce(Ops.ADD, inner)
+    assert total.ranges == {outer}
+    assert UOp.param(0, dtypes.float32, 4).index(outer).store(total, outer).ranges == frozenset()
+
+
+def test_ranges_of_a_whole_graph_are_those_of_its_nodes() -> None:
+    outer, inner = UOp.range(4, 700), UOp.range(8, 701)
+    total = (outer * 8 + inner).cast(dtypes.float32).reduce(Ops.ADD, inner)
+    order = list(total.toposort())
+    derive_ranges(order)
+    assert total.ranges == {outer} and total.src[0].ranges == {outer, inner}

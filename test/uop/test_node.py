@@ -1,21 +1,18 @@
-"""UOp: interning, rebuilding, walking, garbage, pickling, threads."""
+"""UOp: rebuilding, walking, pickling."""
 
 from __future__ import annotations
 
 import copy
-import gc
 import pickle
 import subprocess
 import sys
-import threading
-import weakref
 
 import pytest
 
 from weft.dtype import dtypes
 from weft.errors import ArgumentError, DeviceError
-from weft.uop.args import AxisType, KernelInfo
-from weft.uop.node import UOp, Variable, derive_ranges, leisurely_deaths, live_uops
+from weft.uop.args import KernelInfo
+from weft.uop.node import UOp, Variable
 from weft.uop.opset import Ops
 
 x = Variable("x", 0, 10)
@@ -83,115 +80,6 @@ def test_origin_survives_rebuilding() -> None:
 
 
 # ------------------------------------------------------------ garbage
-def test_dead_nodes_leave_the_table() -> None:
-    gc.collect()
-    before = live_uops()
-    node = chain(1000)
-    assert live_uops() >= before + 1000
-    ref = weakref.ref(node)
-    del node
-    assert ref() is None
-    assert live_uops() <= before
-
-
-def test_deaths_that_may_wait_do_not_wait_for_ever() -> None:
-    gc.collect()
-    before = live_uops()
-    with leisurely_deaths():
-        with leisurely_deaths():
-            chain(100)
-        # one block of another thread is over: this one still goes on
-        survivor = chain(5000)
-        del survivor
-        chain(10)
-    assert live_uops() <= before
-    node = chain(1000)
-    ref = weakref.ref(node.src[0])
-    del node
-    assert ref() is None, "after the block a node takes its sources along at once"
-
-
-def test_a_node_can_be_made_again_after_it_died() -> None:
-    def make() -> UOp:
-        return Variable("phoenix", 0, 5) + 1
-
-    first = weakref.ref(make())
-    assert first() is None
-    assert make() is not None and make().src[0].arg.name == "phoenix"
-
-
-def test_a_million_nodes_are_freed_without_a_crash() -> None:
-    # in a process of its own: a stack overflow would take the whole test run along
-    program = (
-        "from weft.uop.node import UOp, live_uops\n"
-        "from weft.uop.opset import Ops\n"
-        "before = live_uops()\n"
-        "node = UOp.variable('x', 0, 1)\n"
-        "for _ in range(1_000_000): node = UOp(Ops.NEG, node.dtype, (node,))\n"
-        "del node\n"
-        "print(live_uops() - before)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) <= 0
-
-
-def test_threads_that_intern_at_once_agree() -> None:
-    results: list[list[UOp]] = []
-    barrier = threading.Barrier(4)
-
-    def build() -> None:
-        barrier.wait(300)
-        nodes = []
-        for round_number in range(300):
-            node = Variable("shared", 0, 7)
-            for i in range(10):
-                node = node * (i + 2) + round_number
-            nodes.append(node)
-        results.append(nodes)
-
-    previous = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        threads = [threading.Thread(target=build) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(300)
-    finally:
-        sys.setswitchinterval(previous)
-    assert len(results) == 4
-    assert all(nodes == results[0] for nodes in results)
-
-
-def test_threads_that_build_and_drop_keep_the_table_whole() -> None:
-    """A dying node must never take the entry of its successor along."""
-    wrong: list[UOp] = []
-
-    def churn() -> None:
-        for number in range(3000):
-            first = UOp(Ops.NEG, dtypes.weakint, (y,), number % 3)
-            second = UOp(Ops.NEG, dtypes.weakint, (y,), number % 3)
-            if first is not second:
-                wrong.append(first)
-            del first, second
-
-    previous = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        threads = [threading.Thread(target=churn) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(300)
-    finally:
-        sys.setswitchinterval(previous)
-    assert not wrong
-
-
-# ------------------------------------------------------------ pickling
 def test_pickling_keeps_identity_and_sharing() -> None:
     shared = x * 2 + 1
     node = (shared * shared).sink(shared, arg=KernelInfo("k"))
@@ -274,24 +162,6 @@ def test_the_truth_of_an_open_question_is_an_error() -> None:
     assert bool(UOp.const(dtypes.bool, True))
     with pytest.raises(ArgumentError, match="not known yet"):
         bool(x < 5)
-
-
-def test_ranges_are_closed_by_reduce_and_store() -> None:
-    outer, inner = UOp.range(4, 0), UOp.range(8, 1, AxisType.REDUCE)
-    source = UOp.param(1, dtypes.float32, 32)
-    value = source.index(outer * 8 + inner).load()
-    assert value.ranges == {outer, inner}
-    total = value.reduce(Ops.ADD, inner)
-    assert total.ranges == {outer}
-    assert UOp.param(0, dtypes.float32, 4).index(outer).store(total, outer).ranges == frozenset()
-
-
-def test_ranges_of_a_whole_graph_are_those_of_its_nodes() -> None:
-    outer, inner = UOp.range(4, 700), UOp.range(8, 701)
-    total = (outer * 8 + inner).cast(dtypes.float32).reduce(Ops.ADD, inner)
-    order = list(total.toposort())
-    derive_ranges(order)
-    assert total.ranges == {outer} and total.src[0].ranges == {outer, inner}
 
 
 def test_buffers_are_distinct_and_devices_do_not_mix() -> None:

@@ -13,7 +13,8 @@ from collections.abc import Iterable
 
 from weft.codegen.loops import own_axes
 from weft.dtype import dtypes
-from weft.uop.node import UOp, derive_ranges, sint
+from weft.uop.infer import derive_ranges
+from weft.uop.node import UOp, sint
 from weft.uop.opset import GroupOp, Ops
 
 

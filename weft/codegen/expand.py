@@ -32,7 +32,8 @@ from weft.dtype import dtypes
 from weft.errors import CompileError
 from weft.helpers import prod
 from weft.uop.args import AxisType, LocalArg
-from weft.uop.node import CLOSES, UOp, derive_ranges
+from weft.uop.infer import CLOSES, derive_ranges
+from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
 
 Axes = tuple[UOp, ...]

@@ -17,7 +17,8 @@ from typing import TypeAlias
 
 from weft.codegen.place import Loop, Nest
 from weft.dtype import DType, dtypes
-from weft.uop.node import UOp, derive_ranges
+from weft.uop.infer import derive_ranges
+from weft.uop.node import UOp
 from weft.uop.opset import OPSET, SUMMING, Ops
 
 # named where they stand and never move: they come first

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from weft.uop.args import AxisType, RangeArg
-from weft.uop.node import CLOSES, UOp
+from weft.uop.infer import CLOSES
+from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
 CLOSERS = frozenset({Ops.STORE, Ops.REDUCE, Ops.STAGE})

@@ -42,7 +42,8 @@ from weft.renderer.base import (
     program_variables,
 )
 from weft.uop.args import KernelInfo
-from weft.uop.node import UOp, leisurely_deaths
+from weft.uop.intern import leisurely_deaths
+from weft.uop.node import UOp
 from weft.uop.opset import Ops
 from weft.uop.passes import Pass
 from weft.uop.prove import prove_program

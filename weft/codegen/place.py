@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from weft.codegen.loops import ordered, own_axes
 from weft.errors import CompileError
 from weft.uop.args import AxisType
-from weft.uop.node import UOp, derive_ranges
+from weft.uop.infer import derive_ranges
+from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
 

@@ -19,8 +19,8 @@ from weft.engine.programs import runner_for
 from weft.engine.storage import buffer_of, node_of
 from weft.errors import DeviceError, DTypeError, IndexingError, ShapeError, UnsupportedError
 from weft.helpers import prod
+from weft.mixin.bits import BitsMixin
 from weft.mixin.creation import Devices
-from weft.mixin.digest import DigestMixin
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
 
@@ -33,7 +33,7 @@ _READ_AS_THEY_ARE = frozenset(
 )
 
 
-class ValuesMixin(DigestMixin):
+class ValuesMixin(BitsMixin):
     """Methods over the protocol `_cell`, `_moves`, `_view_of`, which Tensor provides."""
 
     __slots__ = ()

@@ -95,6 +95,23 @@ def variable_arg(name: str, lo: Any, hi: Any, dtype: DType, multiple_of: int = 1
     return VariableArg(name, bounds[0], bounds[1], multiple_of)
 
 
+def bound_value(variable: VariableArg, value: Any) -> Any:
+    """`value` if the variable may have it, else an error that says what it may have."""
+    plain = value
+    if hasattr(value, "__index__") and not isinstance(value, bool):
+        plain = value.__index__()
+    is_number = isinstance(plain, int) or (isinstance(plain, float) and type(variable.lo) is float)
+    in_range = is_number and variable.lo <= plain <= variable.hi
+    if not in_range or (variable.multiple_of != 1 and plain % variable.multiple_of):
+        kind = "an int" if isinstance(variable.lo, int) else "a number"
+        step = f" in steps of {variable.multiple_of}" if variable.multiple_of != 1 else ""
+        raise ArgumentError(
+            f"{variable.name} takes {kind} from {variable.lo} to {variable.hi}{step}, "
+            f"found {value!r}"
+        )
+    return plain
+
+
 @dataclass(frozen=True)
 class RangeArg:
     """An axis: a number that is unique inside its kernel (a tuple after splits) and its type."""

@@ -1,12 +1,13 @@
-"""Shape and device rules of every op: derived facts, computed from the sources' facts.
+"""Shape, device and open ranges of every op: derived facts, computed from the sources' facts.
 
-What comes in: a node whose sources already know their facts. What goes out: its shape, its device.
+What comes in: a node whose sources know their facts. What goes out: its shape, device or ranges.
 Where it sits: between the op table and the node, which calls these lazily and caches the answers.
 The one invariant: a rule reads sources' cached facts only; it never walks the graph.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from weft.errors import DeviceError, ShapeError
@@ -14,6 +15,12 @@ from weft.uop.opset import OPSET, Ops, Shape
 
 # a node is duck-typed here (op, dtype, src, arg, shape, device): this file sits above UOp
 ShapeTuple = tuple[Any, ...]
+
+# a fact that nobody asked for yet
+UNSET: Any = type("Unset", (), {"__repr__": lambda self: "UNSET"})()
+
+# ops whose trailing sources are ranges that end there: from which source on
+CLOSES: dict[Ops, int] = {Ops.REDUCE: 1, Ops.STAGE: 1, Ops.STORE: 2, Ops.END: 0}
 
 
 def infer_shape(node: Any) -> ShapeTuple | None:
@@ -138,3 +145,28 @@ def infer_device(node: Any) -> Devices:
             )
         found = other
     return found
+
+
+_NONE_OPEN: frozenset[Any] = frozenset()
+
+
+def open_ranges(node: Any) -> frozenset[Any]:
+    """The ranges that a value depends on and that do not end in it."""
+    if node.op is Ops.RANGE:
+        return frozenset((node,)) | node.src[0]._ranges
+    found = _NONE_OPEN
+    for s in node.src:
+        other = s._ranges
+        if other and other is not found and not other <= found:
+            found = found | other if found else other
+    closing = CLOSES.get(node.op)
+    if closing is not None and found:
+        found = found - frozenset(node.src[closing:])
+    return found
+
+
+def derive_ranges(order: Iterable[Any]) -> None:
+    """Fill in `ranges` of all nodes of an order with sources first: faster than asking for each."""
+    for node in order:
+        if node._ranges is UNSET:
+            node._ranges = open_ranges(node)

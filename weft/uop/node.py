@@ -2,146 +2,32 @@
 
 What comes in: (op, dtype, src, arg, tag). What goes out: the one object with these contents.
 Where it sits: under everything; tensors, buffers, kernels, ranges and programs are all UOps.
-The one invariant: the same contents give the same object, so `is` is equality. The table holds
-weak references,
-derived facts are cached on the node, and nothing here recurses over the graph.
+The one invariant: the same contents give the same object (`intern.py`), so `is` is equality.
+Derived facts are cached on the node, and nothing here recurses over the graph.
 """
 
 from __future__ import annotations
 
 import hashlib
-import threading
-import weakref
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Union
 
 from weft.dtype import DType, Invalid, dtypes, least_upper_dtype, to_dtype
-from weft.errors import ArgumentError, DTypeError
+from weft.errors import ArgumentError
 from weft.helpers import prod
 from weft.mixin.rearrange import RearrangeMixin
 from weft.mixin.reduce import ReduceMixin
 from weft.mixin.trigonometry import TrigonometryMixin
 from weft.uop import bounds, evaluate
-from weft.uop.args import (
-    AxisType,
-    BufferArg,
-    KernelInfo,
-    ParamArg,
-    RangeArg,
-    ReduceArg,
-    VariableArg,
-    variable_arg,
-)
+from weft.uop.args import KernelInfo, ReduceArg, bound_value, variable_arg
+from weft.uop.build import BuildMixin
 from weft.uop.compat import CompatibilityMixin, in_order
 from weft.uop.compat_kernel import KernelCompatibilityMixin
-from weft.uop.infer import Devices, infer_device, infer_shape
+from weft.uop.infer import UNSET, Devices, infer_device, infer_shape, open_ranges
+from weft.uop.intern import Entry, dead, deaths, forget, table, take_place
 from weft.uop.opset import OPSET, GroupOp, Ops, Shape, Spelling, Typing
 
 sint = Union[int, "UOp"]
-
-_UNSET: Any = type("Unset", (), {"__repr__": lambda self: "UNSET"})()
-_lock = threading.RLock()
-
-
-class _Ref(weakref.ref["UOp"]):
-    """A table entry: knows its key, so that a dead node takes its entry along.
-
-    None: it is not, or no longer, in the table.
-    """
-
-    __slots__ = ("key",)
-    key: tuple[Any, ...] | None
-
-
-_table: dict[tuple[Any, ...], _Ref] = {}
-
-
-# Entries of dead nodes that are still to be removed.
-_dead: deque[_Ref] = deque()
-_is_sweeping = False
-
-
-def _forget(ref: _Ref | None = None) -> None:
-    """A node died: remove its entry, and those that are waiting.
-
-    Runs inside the collector of any thread, so it must not wait: if another thread holds the table,
-    that one does it when it is done. An entry's key holds the sources, so removing one may kill the
-    next node: a loop, not recursion.
-    """
-    global _is_sweeping
-    if ref is not None:
-        _dead.append(ref)
-    if _is_sweeping or not _lock.acquire(False):
-        return
-    _is_sweeping = True
-    remove, next_dead, key = _table.pop, _dead.popleft, None
-    try:
-        while _dead:
-            # its key goes with it, and with that the sources: they come next in this loop
-            key = next_dead().key
-            # None: a new node already lives under the same key
-            if key is not None:
-                remove(key, None)
-                key = None
-    finally:
-        _is_sweeping = False
-        _lock.release()
-
-
-# Entries that may wait while kernels are made, and how many threads make some.
-_MOST_WAITING = 1000
-_makers = 0
-# What happens when a new node dies, and how many entries of dead nodes may wait.
-_at_death: Callable[[_Ref], None] = _forget
-_may_wait = 0
-
-
-def _count_makers(change: int) -> None:
-    global _at_death, _makers, _may_wait
-    with _lock:
-        _makers += change
-        _at_death, _may_wait = (_dead.append, _MOST_WAITING) if _makers else (_forget, 0)
-
-
-@contextmanager
-def leisurely_deaths() -> Iterator[None]:
-    """Within the block the entries of dead nodes are removed many at a time: several times faster.
-
-    For the passes over a kernel, which make and drop nodes by the thousand, and where only memory
-    of the compiler depends on when that happens.
-    """
-    _count_makers(1)
-    try:
-        yield
-    finally:
-        _count_makers(-1)
-        _forget()
-
-
-def _take_place(ref: _Ref, new_ref: _Ref, node: UOp) -> UOp:
-    """The node that stands in the table where `node` should: another thread's, or a dead one."""
-    key = new_ref.key
-    assert key is not None, "a new entry has a key"
-    # entries are replaced and removed under the lock, but added without
-    with _lock:
-        while ref is not new_ref:
-            found = ref()
-            if found is not None:
-                new_ref.key = None
-                return found
-            if _table.get(key) is ref:
-                _table[key] = new_ref
-                ref.key = None
-            ref = _table.setdefault(key, new_ref)
-    return node
-
-
-def live_uops() -> int:
-    """How many distinct nodes are alive."""
-    _forget()
-    return len(_table)
 
 
 class UOp(
@@ -150,6 +36,7 @@ class UOp(
     TrigonometryMixin,
     CompatibilityMixin,
     KernelCompatibilityMixin,
+    BuildMixin,
 ):
     """A node. Build with `UOp(op, dtype, src, arg, tag)` or the helpers below; never mutate one."""
 
@@ -190,9 +77,9 @@ class UOp(
         tag: Any = None,
     ) -> UOp:
         key = (op, dtype, src, arg, tag)
-        ref = _table.get(key)
-        if ref is not None:
-            node = ref()
+        entry = table.get(key)
+        if entry is not None:
+            node = entry()
             if node is not None:
                 return node
         node = object.__new__(cls)
@@ -202,15 +89,15 @@ class UOp(
         node.arg = arg
         node.tag = tag
         node.origin = node.held = None
-        node._shape = node._device = node._ranges = node._bounds = node._key = _UNSET
-        new_ref = _Ref(node, _at_death)
-        new_ref.key = key
+        node._shape = node._device = node._ranges = node._bounds = node._key = UNSET
+        new_entry = Entry(node, deaths.at_death)
+        new_entry.key = key
         # one step, so that of two threads one is first; a lock for every node would cost more
-        ref = _table.setdefault(key, new_ref)
-        if ref is not new_ref:
-            node = _take_place(ref, new_ref, node)
-        if len(_dead) > _may_wait:
-            _forget()
+        entry = table.setdefault(key, new_entry)
+        if entry is not new_entry:
+            node = take_place(entry, new_entry, node)
+        if len(dead) > deaths.may_wait:
+            forget()
         return node
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -356,7 +243,7 @@ class UOp(
     def _derive(self, slot: str, rule: Callable[[UOp], Any]) -> Any:
         """Fill the cached fact `slot` of this node and of every source that lacks it."""
         for s in self.src:
-            if getattr(s, slot) is _UNSET:
+            if getattr(s, slot) is UNSET:
                 break
         else:
             fact = rule(self)
@@ -365,10 +252,10 @@ class UOp(
         stack = [self]
         while stack:
             node = stack[-1]
-            if getattr(node, slot) is not _UNSET:
+            if getattr(node, slot) is not UNSET:
                 stack.pop()
                 continue
-            missing = [s for s in node.src if getattr(s, slot) is _UNSET]
+            missing = [s for s in node.src if getattr(s, slot) is UNSET]
             if missing:
                 stack.extend(missing)
                 continue
@@ -381,7 +268,7 @@ class UOp(
     def shape(self) -> tuple[Any, ...]:
         """The shape; empty for scalars and for everything inside a kernel."""
         shape = self._shape
-        if shape is _UNSET:
+        if shape is UNSET:
             if OPSET[self.op].shape is Shape.SCALAR:
                 self._shape = shape = ()
             else:
@@ -394,7 +281,7 @@ class UOp(
     def device(self) -> Devices:
         """None, a device, or a tuple of devices."""
         device = self._device
-        if device is _UNSET:
+        if device is UNSET:
             device = self._derive("_device", infer_device)
         return device
 
@@ -402,14 +289,14 @@ class UOp(
     def ranges(self) -> frozenset[UOp]:
         """The open axes this value depends on."""
         ranges = self._ranges
-        if ranges is _UNSET:
-            ranges = self._derive("_ranges", _open_ranges)
+        if ranges is UNSET:
+            ranges = self._derive("_ranges", open_ranges)
         return ranges
 
     @property
     def _min_max(self) -> tuple[Any, Any]:
         found = self._bounds
-        if found is _UNSET:
+        if found is UNSET:
             found = self._derive("_bounds", bounds.min_max)
         return found
 
@@ -427,7 +314,7 @@ class UOp(
     def key(self) -> bytes:
         """A hash of the contents that is the same in every process."""
         key = self._key
-        if key is _UNSET:
+        if key is UNSET:
             key = self._derive("_key", _content_hash)
         return key
 
@@ -535,7 +422,9 @@ class UOp(
         """The variable with a value for the next run."""
         if self.op is not Ops.VARIABLE:
             raise ArgumentError(f"only a Variable can be bound, not {self.op.name}")
-        value = _bound_value(self.arg, value)
+        if isinstance(value, UOp):
+            value = value.simplify().arg if value.op is not Ops.BIND else value.src[1].arg
+        value = bound_value(self.arg, value)
         return UOp(Ops.BIND, self.dtype, (self, UOp.const(self.dtype, value)))
 
     def unbind(self) -> tuple[UOp, int]:
@@ -555,83 +444,10 @@ class UOp(
         found = {u for u in self.toposort() if u.op is Ops.VARIABLE}
         return sorted(found, key=lambda u: u.arg.name)
 
-    @staticmethod
-    def range(
-        end: sint,
-        number: int | tuple[int, ...],
-        kind: AxisType = AxisType.LOOP,
-        *more: int,
-        axis_type: AxisType | None = None,
-    ) -> UOp:
-        """An axis of a kernel; `more` are further parts of its number, `axis_type` is `kind`."""
-        size = end if isinstance(end, UOp) else UOp.const(dtypes.weakint, end)
-        numbers = ((number,) if isinstance(number, int) else number) + more
-        return UOp(Ops.RANGE, dtypes.weakint, (size,), RangeArg(numbers, axis_type or kind))
-
-    @staticmethod
-    def param(slot: int, dtype: DType, size: int) -> UOp:
-        """A kernel's buffer."""
-        return UOp(Ops.PARAM, dtype, (), ParamArg(slot, size))
-
-    @staticmethod
-    def new_buffer(device: str | tuple[str, ...], size: int, dtype: DType) -> UOp:
-        """New storage (memory comes when it is first needed)."""
-        return UOp(Ops.BUFFER, dtype, (), BufferArg(next(_buffer_numbers), size, device))
-
     def sink(*nodes: UOp | None, arg: KernelInfo | None = None, tag: Any = None) -> UOp:
         """Several nodes as one; `a.sink(b)` or `UOp.sink(a, b)`, None is left out."""
         given = tuple([node for node in nodes if node is not None])
         return UOp(Ops.SINK, dtypes.void, given, arg, tag)
-
-    def index(self, idx: UOp | int, valid: UOp | int | None = None, *more: UOp | int) -> UOp:
-        """The element `idx` of this memory, or none where `valid` is false. Several numbers are
-        an index of each axis."""
-        if isinstance(valid, int):
-            valid = UOp.const(dtypes.weakint, valid)
-        if more or (valid is not None and valid.dtype.kind != "bool" and self.ndim > 1):
-            return self[(idx, valid, *more)]
-        if isinstance(idx, int):
-            idx = UOp.const(dtypes.weakint, idx)
-        if valid is None and idx.op is Ops.WHERE and idx.src[2].is_invalid:
-            valid, idx = idx.src[0], idx.src[1]
-        src = (self, idx) if valid is None else (self, idx, valid)
-        return UOp(Ops.INDEX, self.dtype, src)
-
-    def load(self) -> UOp:
-        """The value of an INDEX."""
-        return UOp(Ops.LOAD, self.dtype, (self,))
-
-    def store(self, value: Any, *ranges: UOp) -> UOp:
-        """Write value to this place."""
-        if not isinstance(value, UOp):
-            value = self.const_like(value)
-        return UOp(Ops.STORE, dtypes.void, (self, value, *ranges))
-
-    def after(self, *effects: UOp) -> UOp:
-        """This value once the effects happened."""
-        return UOp(Ops.AFTER, self.dtype, (self, *effects)) if effects else self
-
-    def reduce(self, op: Ops | UOp, *ranges: UOp, arg: Any = None) -> UOp:
-        """Fold over ranges of a kernel: `x.reduce(Ops.ADD, i)` or `x.reduce(i, arg=Ops.ADD)`."""
-        if isinstance(op, UOp):
-            ranges = (op, *ranges)
-            op = arg if isinstance(arg, Ops) else arg[0]
-        return UOp(Ops.REDUCE, self.dtype, (self, *ranges), op)
-
-    def gep(self, lanes: int | tuple[int, ...], more: UOp | None = None) -> UOp:
-        """Lanes of a vector, or of two: those of `more` are counted on from this one's."""
-        lanes = (lanes,) if isinstance(lanes, int) else lanes
-        scalar = self.dtype.scalar()
-        dtype = scalar if len(lanes) == 1 else scalar.vec(len(lanes))
-        return UOp(Ops.GEP, dtype, (self,) if more is None else (self, more), lanes)
-
-    def broadcast(self, count: int) -> UOp:
-        """The scalar in every lane of a vector."""
-        if count == 1 or self.dtype.count == count:
-            return self
-        if self.op is Ops.GEP:
-            return UOp(Ops.GEP, self.dtype.vec(count), self.src, self.arg * count)
-        return UOp(Ops.VECTORIZE, self.dtype.vec(count), (self,) * count)
 
     def cast(self, dtype: DType | str) -> UOp:
         """The value in another dtype (lane by lane for vectors)."""
@@ -730,42 +546,6 @@ def register_renderer(render: Callable[[UOp, bool, Any], str]) -> None:
     _renderer[:] = [render]
 
 
-def _count() -> Iterator[int]:
-    number = 0
-    while True:
-        yield number
-        number += 1
-
-
-_buffer_numbers = _count()
-_EMPTY: frozenset[UOp] = frozenset()
-
-
-def _open_ranges(node: UOp) -> frozenset[UOp]:
-    if node.op is Ops.RANGE:
-        return frozenset((node,)) | node.src[0]._ranges
-    found = _EMPTY
-    for s in node.src:
-        other = s._ranges
-        if other and other is not found and not other <= found:
-            found = found | other if found else other
-    closing = CLOSES.get(node.op)
-    if closing is not None and found:
-        found = found - frozenset(node.src[closing:])
-    return found
-
-
-def derive_ranges(order: Iterable[UOp]) -> None:
-    """Fill in `ranges` of all nodes of an order with sources first: faster than asking for each."""
-    for node in order:
-        if node._ranges is _UNSET:
-            node._ranges = _open_ranges(node)
-
-
-# ops whose trailing sources are ranges that end there: from which source on
-CLOSES: dict[Ops, int] = {Ops.REDUCE: 1, Ops.STAGE: 1, Ops.STORE: 2, Ops.END: 0}
-
-
 def _rewritten(node: UOp, rules: Any) -> UOp:
     """What is left when no rule fits the node any more."""
     while (new := rules.rewrite(node)) is not None and new is not node:
@@ -792,32 +572,6 @@ def _rebuild(rows: Iterable[tuple[Any, ...]]) -> UOp:
     for name, dtype, src, arg, tag in rows:
         nodes.append(UOp(Ops[name], dtype, tuple(nodes[i] for i in src), arg, tag))
     return nodes[-1]
-
-
-def _bound_value(variable: VariableArg, value: Any) -> Any:
-    """`value` if the variable may have it, else an error that says what it may have."""
-    if isinstance(value, UOp):
-        value = value.simplify().arg if value.op is not Ops.BIND else value.src[1].arg
-    plain = value
-    if hasattr(value, "__index__") and not isinstance(value, bool):
-        plain = value.__index__()
-    is_number = isinstance(plain, int) or (isinstance(plain, float) and type(variable.lo) is float)
-    in_range = is_number and variable.lo <= plain <= variable.hi
-    if not in_range or (variable.multiple_of != 1 and plain % variable.multiple_of):
-        kind = "an int" if isinstance(variable.lo, int) else "a number"
-        step = f" in steps of {variable.multiple_of}" if variable.multiple_of != 1 else ""
-        raise ArgumentError(
-            f"{variable.name} takes {kind} from {variable.lo} to {variable.hi}{step}, "
-            f"found {value!r}"
-        )
-    return plain
-
-
-def check_dtype(value: Any, what: str) -> DType:
-    """`value` if it is a dtype, else an error that says so."""
-    if not isinstance(value, DType):
-        raise DTypeError(f"{what} needs a dtype such as dtypes.float32, found {value!r}")
-    return value
 
 
 Variable = UOp.variable

@@ -37,7 +37,8 @@ from weft.dtype import DType, dtypes
 from weft.machine import Target
 from weft.uop.args import DISTINCT, OVERLAPPING, AxisType
 from weft.uop.distinct import writes_apart
-from weft.uop.node import CLOSES, UOp
+from weft.uop.infer import CLOSES
+from weft.uop.node import UOp
 from weft.uop.opset import OPSET, GroupOp, Ops
 
 

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping
 from weft.codegen.opt.opt import AxisName, OptError
 from weft.dtype import dtypes
 from weft.uop.args import AxisType, RangeArg
-from weft.uop.node import CLOSES, UOp
+from weft.uop.infer import CLOSES
+from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
 LOOP_KINDS = (AxisType.LOOP, AxisType.REDUCE)

@@ -16,7 +16,8 @@ from functools import cached_property
 from weft.codegen.opt.axes import closed_axes, find_axis, replace_axes
 from weft.codegen.opt.opt import AxisName, Opt, OptError
 from weft.uop.args import AxisType, KernelInfo
-from weft.uop.node import CLOSES, UOp, derive_ranges
+from weft.uop.infer import CLOSES, derive_ranges
+from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
 
