@@ -292,16 +292,17 @@ def product(a: Any, b: Any, turned: str) -> Any:
 def lazy(module: Any, case: Case) -> tuple[Step, list[Any]]:
     """A function and its arguments; inputs and weights are in memory already."""
     arguments = [tensor(module, array, case.dtype) for array in case.inputs]
+    # numbers, not the case: TinyJit compares at every call whatever a step can reach, arrays too
+    turned, padding = case.sizes.get("turned", ""), case.sizes.get("padding", 0)
+    is_causal = case.sizes.get("causal", False)
     simple: dict[str, Step] = {
-        "matmul": lambda a, b: [product(a, b, case.sizes.get("turned", ""))],
-        "conv": lambda x, w: [x.conv2d(w, padding=case.sizes["padding"])],
+        "matmul": lambda a, b: [product(a, b, turned)],
+        "conv": lambda x, w: [x.conv2d(w, padding=padding)],
         "elementwise": lambda x: [gelu_chain(x)],
         "sum": lambda x: [x.sum()],
         "softmax": lambda x: [x.softmax(-1)],
         "layernorm": lambda x: [x.layernorm()],
-        "attention": lambda q, k, v: [
-            q.scaled_dot_product_attention(k, v, is_causal=case.sizes.get("causal", False))
-        ],
+        "attention": lambda q, k, v: [q.scaled_dot_product_attention(k, v, is_causal=is_causal)],
         "eager_op": lambda x: [x + 0.001],
     }
     if case.kind in simple:
@@ -384,10 +385,11 @@ def _training(module: Any, case: Case) -> Step:
 def _recurrence(module: Any, case: Case) -> Step:
     cell = module.nn.LSTMCell(case.sizes["width"], case.sizes["width"])
     set_weights(module, cell, case.weights)
+    steps = case.sizes["steps"]
 
     def step(x: Any) -> list[Any]:
         state = None
-        for i in range(case.sizes["steps"]):
+        for i in range(steps):
             state = cell(x[i], state)
         return list(state or ())
 
@@ -395,7 +397,7 @@ def _recurrence(module: Any, case: Case) -> Step:
 
 
 def _decoding(module: Any, case: Case) -> Step:
-    model = make_llama(module, case.sizes)
+    model = make_llama(module, {k: v for k, v in case.sizes.items() if isinstance(v, int | float)})
     set_weights(module, model, case.weights, case.dtype)
     caches = [tensor(module, array, case.dtype) for array in case.sizes["cache"]]
     cos, sin = (tensor(module, case.sizes[name], case.dtype) for name in ("cos", "sin"))
