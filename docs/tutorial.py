@@ -68,7 +68,7 @@ for action in program.applied:
     (
         """Without actions it is two plain loops. `NOOPT=1` does this to a whole program.""",
         """from weft import Context
-from weft.renderer.cstyle import CRenderer
+from weft.renderer.c import CRenderer
 
 with Context(NOOPT=1):
     print(lower(item.kernel, CRenderer()).src)""",

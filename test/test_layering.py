@@ -32,6 +32,7 @@ helpers
 float_format
 scalar
 dtype
+uop.spelling
 uop.opset
 budgets
 machine
@@ -166,7 +167,7 @@ PUBLIC_PACKAGES = {"", "nn", "uop", "codegen.opt", "engine.jit", "renderer"}
 DEVICE_NAMES = {"CPU", "CUDA", "METAL", "AMD", "CL", "WEBGPU", "PYTHON", "NULL", "DISK"}
 MAY_NAME_DEVICES = {"runtime", "renderer"}
 
-LINES_AT_MOST = 900
+LINES_AT_MOST = 700
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from weft.dtype import DType, bits_of, dtypes, truncate, value_of_bits
 from weft.engine.programs import facts_of
 from weft.errors import CompileError
 from weft.renderer.base import Renderer
-from weft.renderer.cstyle import CRenderer
+from weft.renderer.c import CRenderer
 from weft.renderer.cuda import CUDARenderer
 from weft.renderer.llvmir import LLVMRenderer
 from weft.renderer.metal import MetalRenderer

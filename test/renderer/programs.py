@@ -14,7 +14,7 @@ import numpy as np
 from test.optional import need_program
 from weft.dtype import DType, dtypes, to_numpy_dtype
 from weft.renderer.base import Renderer
-from weft.renderer.cstyle import CRenderer
+from weft.renderer.c import CRenderer
 from weft.renderer.llvmir import LLVMRenderer
 from weft.runtime import llvm
 from weft.uop.args import AxisType, LocalArg

@@ -10,7 +10,7 @@ from test.renderer.programs import run_c
 from weft.codegen.pipeline import lower
 from weft.knobs import Context
 from weft.machine import Target
-from weft.renderer.cstyle import CRenderer
+from weft.renderer.c import CRenderer
 
 PLAIN = Target(name="c", vector_bytes=0)
 LANES = Target(name="c with vectors", vector_bytes=32, vector_registers=16, has_fma=True)

@@ -21,7 +21,8 @@ from test.renderer.programs import (
 )
 from weft.dtype import dtypes
 from weft.errors import CompileError
-from weft.renderer.cstyle import CRenderer, shortest_float32
+from weft.renderer.c import CRenderer
+from weft.renderer.cstyle import shortest_float32
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
 

@@ -20,24 +20,27 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from weft.runtime import pool_interrupts
 from weft.runtime.llvm import LoadedCode, compile_own, load_all, machine_name, usable_cores
 from weft.runtime.pool_code import (
-    ACTION_WORDS,
     CALLER_CORE,
     CORES,
     CORES_BYTES,
-    FLAGS_OFFSET,
     HANDLES,
-    INTERRUPT_FLAGS,
-    INTERRUPT_WORDS,
     IR,
-    JUMP_WORDS,
     MOST_PLACED,
     PAUSE,
     PLACED,
-    PYTHON_FUNCTIONS,
     SPIN,
     STATE_BYTES,
+)
+from weft.runtime.pool_interrupts import (
+    ACTION_WORDS,
+    FLAGS_OFFSET,
+    INTERRUPT_FLAGS,
+    INTERRUPT_WORDS,
+    JUMP_WORDS,
+    PYTHON_FUNCTIONS,
     STOP_FLAGS,
     STOP_SIGNAL,
     WORDS,
@@ -194,7 +197,7 @@ class NativePool:
         machine = machine_name()
         declare_pause, call_pause = PAUSE[machine]
         futex = _FUTEX_SYSCALL[machine]
-        source = IR.format(
+        source = (IR + pool_interrupts.IR).format(
             declare_pause=declare_pause,
             call_pause=call_pause,
             futex=futex,

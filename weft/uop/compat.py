@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 from weft.dtype import AddrSpace, DType, Invalid, dtypes, weak_dtype
 from weft.errors import ArgumentError
-from weft.uop.opset import GroupOp, Ops, Spelling
+from weft.uop.opset import GroupOp, Ops
+from weft.uop.spelling import Spelling
 
 Seen = TypeVar("Seen")
 

@@ -25,7 +25,8 @@ from weft.uop.compat import CompatibilityMixin, in_order
 from weft.uop.compat_kernel import KernelCompatibilityMixin
 from weft.uop.infer import UNSET, Devices, infer_device, infer_shape, open_ranges
 from weft.uop.intern import Entry, dead, deaths, forget, table, take_place
-from weft.uop.opset import OPSET, GroupOp, Ops, Shape, Spelling, Typing
+from weft.uop.opset import OPSET, GroupOp, Ops, Shape, Typing
+from weft.uop.spelling import Spelling
 
 sint = Union[int, "UOp"]
 
@@ -96,7 +97,7 @@ class UOp(
         entry = table.setdefault(key, new_entry)
         if entry is not new_entry:
             node = take_place(entry, new_entry, node)
-        if len(dead) > deaths.may_wait:
+        if dead and len(dead) > deaths.may_wait:
             forget()
         return node
 

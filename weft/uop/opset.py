@@ -1,10 +1,7 @@
 """THE op table: one row per op, for every stage from the first Tensor to the last instruction.
 
-What comes in: nothing. What goes out: `Ops` (the names), `OPSET` (the rows), `GroupOp` (sets of
-ops).
-Where it sits: everything that needs a fact about an op asks its row: arity, how dtype and shape
-follow from the
-sources, whether it commutes, what it gives at the edges. Completeness tests walk this table.
+What comes in: nothing. What goes out: `Ops` (names), `OPSET` (rows), `GroupOp` (sets of ops).
+Where it sits: whoever needs a fact about an op (arity, dtype, shape, edges, cost) asks its row.
 The one invariant: an op that has no row does not exist.
 """
 
@@ -12,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
+
+from weft.uop.spelling import ABSENT, SPELLED, Spelling
 
 # a tag of EXP2: its operand is at most 0, or nan, and a result that is not a normal number may be 0
 FALLING = "falling"
@@ -118,28 +117,7 @@ class Ops(Enum):
     __hash__ = object.__hash__
 
 
-class Spelling:
-    """An op of tinygrad's that is another expression here; `UPat` and `UOp.alu` know how."""
-
-    __slots__ = ("name",)
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __repr__(self) -> str:
-        return f"Ops.{self.name}"
-
-
-# 1/x is FDIV, x-y is ADD of a NEG; the others divide towards zero
-for _name in ("RECIPROCAL", "SUB", "CDIV", "CMOD"):
-    setattr(Ops, _name, Spelling(_name))
-# what only tinygrad's compiler has: no node of weft's is one, and a pattern of it matches nothing
-ABSENT = (
-    *("BINARY", "CALL", "CUSTOM", "CUSTOMI", "CUSTOM_FUNCTION", "GETADDR", "GETTUPLE", "INS"),
-    *("LINEAR", "MSELECT", "MSTACK", "PROGRAM", "PYLITERAL", "REWRITE_ERROR", "SOURCE", "TUPLE"),
-    "UNSHARD",
-)
-for _name in ABSENT:
+for _name in (*SPELLED, *ABSENT):
     setattr(Ops, _name, Spelling(_name))
 
 
@@ -175,9 +153,8 @@ class OpRow:
     typing: Typing
     meaning: str
     total: str = ""  # what it gives where mathematics is silent
-    on: str = (
-        "any"  # which dtypes elementwise ops take: any, float, int, number, bits (int or bool)
-    )
+    # which dtypes elementwise ops take: any, float, int, number, bits (int or bool)
+    on: str = "any"
     commutative: bool = False
     associative: bool = False
     idempotent: bool = False
@@ -576,13 +553,7 @@ _ROWS = (
     OpRow(
         Ops.SINK, (0, None), Shape.NONE, Typing.VOID, "keeps its sources together; arg KernelInfo"
     ),
-    OpRow(
-        Ops.NOOP,
-        (0, None),
-        Shape.NONE,
-        Typing.GIVEN,
-        "nothing: for rule sets and tests, no program has it",
-    ),
+    OpRow(Ops.NOOP, (0, None), Shape.NONE, Typing.GIVEN, "nothing: for rule sets and tests"),
 )
 
 OPSET: dict[Ops, OpRow] = {row.op: row for row in _ROWS}

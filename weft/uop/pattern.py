@@ -17,7 +17,8 @@ from weft.dtype import ConstFloat, DType
 from weft.errors import ArgumentError
 from weft.mixin.arith import ArithMixin
 from weft.uop.match_pattern import matches
-from weft.uop.opset import ABSENT, OPSET, Ops, Spelling
+from weft.uop.opset import OPSET, Ops
+from weft.uop.spelling import ABSENT, Spelling
 
 OpsLike: TypeAlias = Ops | Collection[Ops] | None
 DTypeLike: TypeAlias = DType | Collection[DType] | None

@@ -11,7 +11,7 @@ from weft.codegen.decompose.decompose import decompose
 from weft.dtype import DType, dtypes
 from weft.machine import Target
 from weft.renderer.base import Renderer
-from weft.renderer.cstyle import CRenderer
+from weft.renderer.c import CRenderer
 from weft.renderer.llvmir import LLVMRenderer
 from weft.runtime.interpreter import Interpreter
 from weft.runtime.steps import view_memory

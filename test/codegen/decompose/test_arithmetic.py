@@ -22,7 +22,7 @@ from test.codegen.decompose.harness import (
 )
 from test.codegen.decompose.test_transcendental import edges
 from weft.dtype import DType, dtypes, to_numpy_dtype
-from weft.renderer.cstyle import CRenderer
+from weft.renderer.c import CRenderer
 from weft.uop.opset import Ops
 
 LACKING = Lacking(Ops.SQRT, Ops.TRUNC, Ops.MAX)

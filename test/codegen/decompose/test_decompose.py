@@ -8,7 +8,7 @@ from weft.codegen.decompose.decompose import decompose
 from weft.dtype import DType, dtypes
 from weft.machine import Target
 from weft.renderer.base import Renderer
-from weft.renderer.cstyle import CRenderer
+from weft.renderer.c import CRenderer
 from weft.renderer.llvmir import LLVMRenderer
 from weft.renderer.python import PythonRenderer
 from weft.uop.evaluate import takes

@@ -10,7 +10,7 @@ import pytest
 from test.codegen.decompose.harness import HALF, PLAIN, compute, interpret, random
 from weft.dtype import NARROW_FLOATS, DType, bits_of, convert, dtypes, to_numpy_dtype, value_of_bits
 from weft.renderer.base import Renderer
-from weft.renderer.cstyle import CRenderer
+from weft.renderer.c import CRenderer
 from weft.uop.node import UOp
 
 narrow = pytest.mark.parametrize("dtype", sorted(NARROW_FLOATS), ids=lambda d: d.name)

@@ -19,7 +19,7 @@ from test.codegen.decompose.harness import (
 )
 from weft.codegen.decompose.decompose import decompose
 from weft.dtype import DType, convert, dtypes, to_numpy_dtype
-from weft.renderer.cstyle import CRenderer
+from weft.renderer.c import CRenderer
 from weft.uop.evaluate import evaluate
 from weft.uop.node import UOp
 from weft.uop.opset import Ops

@@ -23,7 +23,7 @@ from test.codegen.decompose.harness import (
 )
 from weft.dtype import DType, to_numpy_dtype
 from weft.renderer.base import Renderer
-from weft.renderer.cstyle import CRenderer
+from weft.renderer.c import CRenderer
 from weft.uop.opset import Ops
 
 COUNT = 200_000

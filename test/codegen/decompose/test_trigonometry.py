@@ -21,7 +21,7 @@ from test.codegen.decompose.test_transcendental import edges
 from weft.codegen.decompose.decompose import decompose
 from weft.dtype import DType, dtypes, to_numpy_dtype
 from weft.renderer.base import Renderer
-from weft.renderer.cstyle import CRenderer
+from weft.renderer.c import CRenderer
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 

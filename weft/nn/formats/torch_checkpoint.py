@@ -9,16 +9,13 @@ stride) is checked against the bytes that are there.
 
 from __future__ import annotations
 
-import math
 import struct
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from weft.dtype import DType, dtypes
 from weft.errors import DataError, WeftError
-from weft.helpers import prod
 from weft.nn.formats.archives import Members, is_zip, zip_members
 from weft.nn.formats.pickled import Named, PickleReader, Standin, call_builder, refusal
 from weft.nn.formats.source import (
@@ -26,16 +23,15 @@ from weft.nn.formats.source import (
     Readable,
     checked_shape,
     checked_sizes,
-    computable,
     open_source,
 )
 from weft.nn.formats.standins import StandinNames, array_value
+from weft.nn.formats.torch_storage import Pending, Storage, StoragePart, pending_tensor
 from weft.tensor import Tensor
 
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 _LEGACY_VERSION = 1001
 _LONGEST_PICKLE = 1 << 30
-_MOST_AXES = 64
 
 _STORAGES: dict[str, DType] = {
     "BoolStorage": dtypes.bool,
@@ -63,35 +59,6 @@ _TYPES: dict[str, DType] = {
     "float8_e4m3fnuz": dtypes.fp8e4m3fnuz,
     "float8_e5m2fnuz": dtypes.fp8e5m2fnuz,
 }
-
-
-@dataclass
-class _Storage:
-    """A storage of the checkpoint: `count` elements of `dtype`, from byte `start` of `source`.
-
-    In the legacy format the bytes come after the structure, so `source` is set later.
-    """
-
-    key: str
-    dtype: DType
-    count: int
-    source: ByteSource | None = None
-    start: int = 0
-
-
-@dataclass
-class _Pending:
-    """A tensor of the legacy format, whose storage has not been reached yet."""
-
-    storage: _Storage
-    dtype: DType
-    offset: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-
-    def tensor(self, where: str) -> Tensor:
-        """The tensor, now that all storages are known."""
-        return _strided(self, where)
 
 
 # ------------------------------------------------------------ what users call
@@ -140,9 +107,9 @@ def _load_zip(source: ByteSource, names: StandinNames) -> Any:
     order = members.get(folder + "byteorder")
     if order is not None and order.read(0, min(order.size, 16)) != b"little":
         raise DataError(f"{source.name} was saved on a big-endian machine, which is not read")
-    storages: dict[str, _Storage] = {}
+    storages: dict[str, Storage] = {}
 
-    def find_storage(identity: Any) -> _Storage:
+    def find_storage(identity: Any) -> Storage:
         dtype, key, count, _ = _parse_identity(identity, source.name)
         found = _zip_storage(members, folder, key, dtype, count, source.name)
         known = storages.setdefault(key, found)
@@ -156,12 +123,12 @@ def _load_zip(source: ByteSource, names: StandinNames) -> Any:
 
 def _zip_storage(
     members: Members, folder: str, key: str, dtype: DType, count: int, where: str
-) -> _Storage:
+) -> Storage:
     member = members.get(f"{folder}data/{key}")
     if member is None:
         raise DataError(f"{where} has no bytes for storage {key[:40]!r}; it is cut short")
     member.check(0, count * dtype.itemsize, f"storage {key[:40]}")
-    return _Storage(key, dtype, count, member)
+    return Storage(key, dtype, count, member)
 
 
 def _pickle_bytes(source: ByteSource) -> bytes:
@@ -184,14 +151,14 @@ def _parse_identity(identity: Any, where: str) -> tuple[DType, str, int, Any]:
 # ------------------------------------------------------------ the legacy format
 def _load_legacy(source: ByteSource, names: StandinNames) -> Any:
     """Pickles of magic number, version, machine, the structure, the keys; then the storages."""
-    storages: dict[str, _Storage] = {}
+    storages: dict[str, Storage] = {}
 
     def find_storage(identity: Any) -> Any:
         # the class of a model, with the text of its program, which is not looked at
         if isinstance(identity, tuple) and len(identity) == 4 and identity[0] == "module":
             return identity[1]
         dtype, key, count, view = _parse_identity(identity, source.name)
-        known = storages.setdefault(key, _Storage(key, dtype, count))
+        known = storages.setdefault(key, Storage(key, dtype, count))
         if known.dtype is not dtype or known.count != count:
             raise DataError(f"{source.name}: storage {key[:40]!r} is described in two ways")
         return known if view is None else _part_of(known, view, source.name)
@@ -251,26 +218,18 @@ class _LegacyReader(PickleReader):
         return value
 
 
-def _part_of(whole: _Storage, view: Any, where: str) -> _Storage:
+def _part_of(whole: Storage, view: Any, where: str) -> Storage:
     """A view of a storage, as very old files have them: (key, offset, count)."""
     if not isinstance(view, tuple) or len(view) != 3 or not isinstance(view[0], str):
         raise DataError(f"{where}: a view of a storage is damaged")
     offset, count = checked_sizes(list(view[1:]), where)
     if offset + count > whole.count:
         raise DataError(f"{where}: a view of a storage leads out of it")
-    return _StoragePart(f"{whole.key}/{view[0]}", whole.dtype, count, None, 0, whole, offset)
-
-
-@dataclass
-class _StoragePart(_Storage):
-    """A range of another storage."""
-
-    whole: _Storage | None = None
-    offset: int = 0
+    return StoragePart(f"{whole.key}/{view[0]}", whole.dtype, count, None, 0, whole, offset)
 
 
 def _place_storages(
-    source: ByteSource, position: int, keys: list[Any], storages: dict[str, _Storage]
+    source: ByteSource, position: int, keys: list[Any], storages: dict[str, Storage]
 ) -> None:
     """Finds the bytes of each storage: a count, then the elements, in the order of the keys."""
     for key in keys:
@@ -304,14 +263,14 @@ def _finish(value: Any, names: StandinNames) -> Any:
 
     def done(item: Any) -> Any:
         item = plain.get(id(item), item)
-        if isinstance(item, _Pending):
+        if isinstance(item, Pending):
             if id(item) not in made:
                 made[id(item)] = item.tensor(where)
             return made[id(item)]
         if isinstance(item, Named) and item.is_standin:
             names.note(item.name)
             return item.name
-        if isinstance(item, (_Storage, Named)):
+        if isinstance(item, (Storage, Named)):
             raise DataError(f"{where}: a storage or a type stands where a value should be")
         return replaced.get(id(item), item)
 
@@ -393,105 +352,6 @@ def _plain_value(standin: Standin, names: StandinNames) -> Any:
     return standin.plain() if array is None else array
 
 
-# ------------------------------------------------------------ tensors
-def _tensor(arguments: tuple[Any, ...], where: str, dtype: DType | None = None) -> _Pending:
-    """_rebuild_tensor*: (storage, offset, size, stride, ...)."""
-    storage, offset, shape, strides = arguments[:4]
-    if not isinstance(storage, _Storage):
-        raise DataError(f"{where}: a tensor has no storage")
-    sizes = checked_shape(shape, f"{where}: a tensor")
-    steps = checked_sizes(strides, f"{where}: the strides of a tensor")
-    (first,) = checked_sizes([offset], f"{where}: the offset of a tensor")
-    if len(sizes) != len(steps) or len(sizes) > _MOST_AXES:
-        raise DataError(f"{where}: a tensor has {len(sizes)} sizes and {len(steps)} strides")
-    chosen = storage.dtype if dtype is None else dtype
-    pending = _Pending(storage, chosen, first, sizes, steps)
-    room = storage.count * storage.dtype.itemsize // chosen.itemsize
-    if 0 not in sizes and first + _span(pending) > room:
-        raise DataError(
-            f"{where}: a tensor of shape {sizes} with strides {steps} at {first} leads out of its "
-            f"storage of {room} elements"
-        )
-    return pending
-
-
-def _span(pending: _Pending) -> int:
-    """How many elements of the storage lie between the first and the last that it uses."""
-    steps = zip(pending.shape, pending.strides, strict=True)
-    return 1 + sum((size - 1) * stride for size, stride in steps)
-
-
-def _strided(pending: _Pending, where: str) -> Tensor:
-    storage, shape, offset = pending.storage, pending.shape, pending.offset
-    itemsize = pending.dtype.itemsize
-    if 0 in shape:
-        return Tensor.empty(*shape, dtype=pending.dtype)
-    start = offset * itemsize
-    if isinstance(storage, _StoragePart) and storage.whole is not None:
-        start += storage.offset * storage.dtype.itemsize
-        storage = storage.whole
-    if storage.source is None:
-        raise DataError(f"{where} has no bytes for storage {storage.key[:40]!r}")
-    start += storage.start
-    if _is_contiguous(shape, pending.strides):
-        return storage.source.view(start, pending.dtype, shape)
-    window = computable(storage.source.view(start, pending.dtype, (_span(pending),)))
-    return _as_strided(window, shape, pending.strides)
-
-
-def _is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    step = 1
-    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
-        if size != 1 and stride != step:
-            return False
-        step *= size
-    return True
-
-
-def _as_strided(window: Tensor, shape: tuple[int, ...], strides: tuple[int, ...]) -> Tensor:
-    """The elements of a flat window that strides pick. Permuted and expanded ones stay views.
-
-    Axes are taken from the largest stride down. As long as each stride holds all smaller axes,
-    padding, reshape and shrink say it; what overlaps (an unfolded tensor) is gathered.
-    """
-    moving = [axis for axis in range(len(shape)) if shape[axis] > 1 and strides[axis] > 0]
-    moving.sort(key=lambda axis: -strides[axis])
-    inner = 1
-    nested = True
-    for axis in reversed(moving):
-        nested = nested and strides[axis] >= inner
-        inner = strides[axis] * shape[axis]
-    if not nested:
-        return _gathered(window, shape, strides)
-    length = math.prod(window.shape)
-    sizes: list[int] = []
-    for axis in moving:
-        # a row per step of this axis; the last may be cut short, so it is filled up
-        rows, stride = shape[axis], strides[axis]
-        window = window.reshape((*sizes, length))
-        if rows * stride > length:
-            window = window.pad(((0, 0),) * len(sizes) + ((0, rows * stride - length),))
-        window = window.shrink((*[(0, size) for size in sizes], (0, rows * stride)))
-        sizes.append(rows)
-        length = stride
-        window = window.reshape((*sizes, length))
-    window = window.shrink((*[(0, size) for size in sizes], (0, 1))).reshape(tuple(sizes))
-    order = sorted(range(len(moving)), key=lambda position: moving[position])
-    window = window.permute(tuple(order)) if len(order) > 1 else window
-    kept = set(moving)
-    window = window.reshape(tuple(shape[a] if a in kept else 1 for a in range(len(shape))))
-    return window.expand(shape)
-
-
-def _gathered(window: Tensor, shape: tuple[int, ...], strides: tuple[int, ...]) -> Tensor:
-    index = Tensor.zeros(*shape, dtype=dtypes.int64)
-    for axis, (size, stride) in enumerate(zip(shape, strides, strict=True)):
-        along = [1] * len(shape)
-        along[axis] = size
-        index = index + (Tensor.arange(size, dtype=dtypes.int64) * stride).reshape(tuple(along))
-    return window[index.reshape(prod(shape))].reshape(shape)
-
-
 # ------------------------------------------------------------ the names a checkpoint may use
 def _names(where: str) -> dict[str, Named]:
     """Everything that a checkpoint may refer to, each with a builder that checks its arguments."""
@@ -506,8 +366,8 @@ def _names(where: str) -> dict[str, Named]:
     for name, dtype in _TYPES.items():
         allow(f"torch.{name}", dtype)
     rebuild = "torch._utils._rebuild_"
-    allow(f"{rebuild}tensor {rebuild}tensor_v2", build=lambda a: _tensor(a, where))
-    allow(f"{rebuild}tensor_v3", build=lambda a: _tensor(a, where, _dtype(a[6], where)))
+    allow(f"{rebuild}tensor {rebuild}tensor_v2", build=lambda a: pending_tensor(a, where))
+    allow(f"{rebuild}tensor_v3", build=lambda a: pending_tensor(a, where, _dtype(a[6], where)))
     allow(f"{rebuild}parameter {rebuild}parameter_with_state", build=lambda a: _inner(a[0], where))
     allow("torch._tensor._rebuild_from_type_v2", build=lambda a: _from_type(a, where))
     allow("torch.nn.parameter.Parameter torch.Tensor torch._tensor.Tensor", build=_refuse)
@@ -541,8 +401,8 @@ def _dtype(value: Any, where: str) -> DType:
     return value
 
 
-def _inner(value: Any, where: str) -> _Pending:
-    if not isinstance(value, _Pending):
+def _inner(value: Any, where: str) -> Pending:
+    if not isinstance(value, Pending):
         raise DataError(f"{where}: a parameter has no tensor")
     return value
 
