@@ -5,7 +5,8 @@ The first framework is the subject: ratios are subject / peer, below 1 the subje
 In: names of frameworks and workloads. Out: a table of medians and bests, with every result compared
 with PyTorch's.
 Invariant: frameworks take turns in short slices, and only slices count in which threads did not
-wait for a CPU: a disturbed run of several threads is not slower, it is wrong.
+wait for a CPU: a disturbed run of several threads is not slower, it is wrong. A process is stopped
+while it is another's turn: the threads of OpenMP spin for 200 ms after their last work.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import fnmatch
 import json
 import os
 import platform
+import signal
 import statistics
 import subprocess
 import sys
@@ -64,11 +66,13 @@ class Worker:
         if not line:
             raise RuntimeError(f"exit {self.process.wait()}")
         answer: dict[str, Any] = json.loads(line)
+        self.process.send_signal(signal.SIGSTOP)
         return answer
 
     def calls(self, count: int) -> dict[str, Any]:
         """Times of so many calls."""
         assert self.process.stdin is not None
+        self.process.send_signal(signal.SIGCONT)
         self.process.stdin.write(json.dumps({"calls": count}) + "\n")
         self.process.stdin.flush()
         return self.read()
@@ -76,6 +80,7 @@ class Worker:
     def close(self) -> None:
         """End it."""
         assert self.process.stdin is not None
+        self.process.send_signal(signal.SIGCONT)
         with contextlib.suppress(OSError):
             self.process.stdin.close()
         try:

@@ -4,8 +4,9 @@ In: a folder with another checkout of weft, names of workloads. Out: a line per 
 and median time of this tree, of the other one and of PyTorch, and the ratios. One process for each
 of them serves all workloads, so that a table takes minutes; `bench.speed` compares results too, and
 starts a process for each workload.
-Invariant: they take turns in short slices, as in `bench.speed`. With `--cpu` times are of the CPU,
-of all threads together: on a machine that others use, only one thread's mean anything.
+Invariant: they take turns in short slices, as in `bench.speed`, and are stopped in between. With
+`--cpu` times are of the CPU, of all threads together: on a machine that others use, only one
+thread's mean anything.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import gc
 import json
 import math
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -79,9 +81,11 @@ class Tree:
     def ask(self, **question: Any) -> dict[str, Any]:
         """Its answer."""
         assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.send_signal(signal.SIGCONT)
         self.process.stdin.write(json.dumps(question) + "\n")
         self.process.stdin.flush()
         line = self.process.stdout.readline()
+        self.process.send_signal(signal.SIGSTOP)
         if not line:
             return {"error": f"exit {self.process.wait()}"}
         answer: dict[str, Any] = json.loads(line)
@@ -129,6 +133,9 @@ def main() -> None:
     ]
     if not options.without_torch:
         trees.append(Tree("torch", frameworks.ROOT, "torch", options.threads))
+    for tree in trees:
+        # imports are done before the first row
+        tree.ask(calls=1)
     rows = [
         name
         for name in workloads.CASES
@@ -157,6 +164,7 @@ def main() -> None:
         print(f"{label}: {mean:.3f} times this tree's time, geometric mean of {len(found)} rows")
     for tree in trees:
         assert tree.process.stdin is not None
+        tree.process.send_signal(signal.SIGCONT)
         tree.process.stdin.close()
         tree.process.wait(20)
 
