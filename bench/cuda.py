@@ -1,23 +1,27 @@
 """weft on a GPU beside PyTorch, torch.compile (Triton's kernels) and JAX, in one run.
 
-usage: DEVICE=CUDA python -m bench.cuda [--rounds N] [--without NAME ...] [name ...]
+usage: DEVICE=CUDA python -m bench.cuda [--rounds N] [--without NAME ...] [--small] [name ...]
 
-In: workloads by name. Out: a row for each: the rate or time of every framework that is installed,
-medians of interleaved rounds after a warm-up, and weft's share of the ceiling that was measured in
-the same run: bytes against a copy on the GPU, operations against cuBLAS's bf16 product.
-A framework that fails at a row is a dash there, with the reason below the table.
+In: rows of `cuda_rows` by name. Out: a line for each: the rate or time of every framework that is
+installed, medians of interleaved rounds after a warm-up, and weft's share of the ceiling that was
+measured in the same run: bytes against a copy on the GPU, operations against the best product. What
+weft computes is compared with PyTorch's result. Then launches and copies, and first results of
+fresh processes. A framework that fails at a row is a dash there, with the reason below the table.
+`--small` tries all of it with little work, on any device. `--warm` only compiles.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import os
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,175 +30,27 @@ import numpy as np
 os.environ.setdefault("DEVICE", "CUDA")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from bench import frameworks as starts  # noqa: E402
+from bench.cuda_rows import Model, Row, kernel_rows, model_rows  # noqa: E402
 from weft import Device, Tensor, TinyJit, dtypes  # noqa: E402
 from weft.device import Buffer  # noqa: E402
+
+# the frameworks of this folder ask where tensors shall be
+os.environ.setdefault("BENCH_DEV", Device.DEFAULT)
 
 ROUNDS = 9
 # a round repeats its work until it has taken so long
 SECONDS = 0.03
 WARM_UP = 3
-
-
-@dataclass
-class Row:
-    """A workload: inputs as float32 arrays or shapes, and what each framework computes of them."""
-
-    name: str
-    shapes: list[tuple[int, ...]]
-    dtype: str
-    weft: Callable[..., Any]
-    torch: Callable[..., Any] | None
-    jax: Callable[..., Any] | None
-    amount: float  # operations or bytes of one call; 0: the time is shown
-    unit: str  # TFLOP/s, TB/s or us
-
-
-def gelu_chain(x: Any, tanh: Callable[[Any], Any]) -> Any:
-    """Elementwise, and cheap beside the bytes."""
-    return 0.5 * x * (1 + tanh(0.79788456 * (x + 0.044715 * x * x * x)))
-
-
-def rows() -> list[Row]:
-    found = []
-    for dtype, size in (("bfloat16", 4096), ("bfloat16", 8192), ("float32", 8192)):
-        found.append(
-            Row(
-                f"matmul {dtype} {size}",
-                [(size, size), (size, size)],
-                dtype,
-                lambda a, b: a @ b,
-                lambda torch, a, b: a @ b,
-                lambda jnp, a, b: a @ b,
-                2.0 * size**3,
-                "TFLOP/s",
-            )
-        )
-    found.append(
-        Row(
-            "gemv bfloat16 8192",
-            [(8192, 8192), (8192, 1)],
-            "bfloat16",
-            lambda a, x: a @ x,
-            lambda torch, a, x: a @ x,
-            lambda jnp, a, x: a @ x,
-            2.0 * 8192**2,
-            "TB/s",
-        )
-    )
-    wide, size = (8192, 8192), 8192.0**2
-    for dtype, width in (("float32", 4), ("bfloat16", 2)):
-        traffic = 2 * width * size
-        found.append(
-            Row(
-                f"softmax {dtype}",
-                [wide],
-                dtype,
-                lambda x: x.softmax(-1),
-                lambda torch, x: torch.softmax(x, -1),
-                lambda jnp, x: _jax().nn.softmax(x, -1),
-                traffic,
-                "TB/s",
-            )
-        )
-        found.append(
-            Row(
-                f"gelu chain {dtype}",
-                [wide],
-                dtype,
-                lambda x: gelu_chain(x, lambda y: y.tanh()),
-                lambda torch, x: gelu_chain(x, torch.tanh),
-                lambda jnp, x: gelu_chain(x, jnp.tanh),
-                traffic,
-                "TB/s",
-            )
-        )
-    found.append(
-        Row(
-            "layernorm bfloat16",
-            [wide],
-            "bfloat16",
-            lambda x: x.layernorm(),
-            lambda torch, x: torch.nn.functional.layer_norm(x, x.shape[-1:]),
-            lambda jnp, x: (
-                (x - x.mean(-1, keepdims=True)) / jnp.sqrt(x.var(-1, keepdims=True) + 1e-5)
-            ),
-            4 * size,
-            "TB/s",
-        )
-    )
-    found.append(
-        Row(
-            "rmsnorm bfloat16",
-            [wide],
-            "bfloat16",
-            lambda x: x * (x.float().square().mean(-1, keepdim=True) + 1e-5).rsqrt().cast(x.dtype),
-            lambda torch, x: torch.nn.functional.rms_norm(x, x.shape[-1:]),
-            lambda jnp, x: x / jnp.sqrt((x * x).mean(-1, keepdims=True) + 1e-5),
-            4 * size,
-            "TB/s",
-        )
-    )
-    found.append(
-        Row(
-            "sum float32 1 GiB",
-            [(1 << 28,)],
-            "float32",
-            lambda x: x.sum(),
-            lambda torch, x: x.sum(),
-            lambda jnp, x: x.sum(),
-            float(1 << 30),
-            "TB/s",
-        )
-    )
-    heads = (4, 32, 4096, 128)
-    found.append(
-        Row(
-            "causal attention B4 H32 S4096 D128 bfloat16",
-            [heads] * 3,
-            "bfloat16",
-            lambda q, k, v: q.scaled_dot_product_attention(k, v, is_causal=True),
-            lambda torch, q, k, v: torch.nn.functional.scaled_dot_product_attention(
-                q, k, v, is_causal=True
-            ),
-            None,
-            2.0 * 4 * 32 * 4096 * 4096 * 128,
-            "TFLOP/s",
-        )
-    )
-    found.append(
-        Row(
-            "sort 64K float32",
-            [(1 << 16,)],
-            "float32",
-            lambda x: x.sort()[0],
-            lambda torch, x: x.sort()[0],
-            lambda jnp, x: jnp.sort(x),
-            0,
-            "us",
-        )
-    )
-    found.append(
-        Row(
-            "one jitted kernel",
-            [(16,)],
-            "float32",
-            lambda x: x + 1,
-            lambda torch, x: x + 1,
-            lambda jnp, x: x + 1,
-            0,
-            "us",
-        )
-    )
-    return found
+# what a first result is measured of, its processes, and the most seconds of one
+FIRST = ("resnet50_b64", "decode_1b")
+STARTS = 3
+LIMIT = 120
+# relative to the largest element: between results of one dtype that were rounded elsewhere
+TOLERANCE = {"float32": 1e-3, "bfloat16": 4e-2}
 
 
 # ------------------------------------------------------------ the frameworks
-def _jax() -> Any:
-    import jax
-
-    return jax
-
-
 class Weft:
     """TinyJit over the default device."""
 
@@ -203,10 +59,19 @@ class Weft:
     def __init__(self) -> None:
         self.device = Device[Device.DEFAULT]
 
-    def prepare(self, row: Row, arrays: list[Any]) -> Callable[[], Any]:
-        inputs = [Tensor(a).cast(row.dtype).contiguous().realize() for a in arrays]
+    def prepare(self, row: Row) -> Callable[[], Any]:
+        inputs = [Tensor(array) for array in row.arrays()]
+        inputs = [x.cast(row.dtype) if x.is_floating_point() else x for x in inputs]
+        Tensor.realize(*[x.contiguous() for x in inputs])
+        inputs = [x.contiguous().realize() for x in inputs]
         function = TinyJit(lambda *given: row.weft(*given).realize())
         return lambda: function(*inputs)
+
+    def prepare_model(self, model: Model) -> Callable[[], Any]:
+        return starts.prepare("weft", model.case())[0]
+
+    def numbers(self, result: Any) -> Any:
+        return result.float().numpy()
 
     def wait(self) -> None:
         self.device.synchronize()
@@ -221,27 +86,44 @@ class Torch:
         self.torch = torch
         self.is_compiled = is_compiled
         self.name = "torch.compile" if is_compiled else "torch"
+        self.place = "cuda" if Device.DEFAULT.startswith("CUDA") else "cpu"
 
-    def prepare(self, row: Row, arrays: list[Any]) -> Callable[[], Any]:
-        dtype = getattr(self.torch, row.dtype)
-        inputs = [self.torch.from_numpy(a).cuda().to(dtype) for a in arrays]
+    def prepare(self, row: Row) -> Callable[[], Any]:
+        torch = self.torch
+        dtype = getattr(torch, row.dtype)
+        inputs = [torch.from_numpy(array).to(self.place) for array in row.arrays()]
+        inputs = [x.to(dtype) if x.is_floating_point() else x for x in inputs]
         written = row.torch
         if written is None:
             raise NotImplementedError("not written")
 
         def function(*given: Any) -> Any:
-            return written(self.torch, *given)
+            return written(torch, *given)
 
-        if not self.is_compiled:
-            return lambda: function(*inputs)
-        # or after some rows it compiles no more
-        self.torch._dynamo.reset()
-        # static shapes; its own choice of kernels beyond its default costs minutes a row
-        called = self.torch.compile(function, dynamic=False)
-        return lambda: called(*inputs)
+        if self.is_compiled:
+            # or after some rows it compiles no more
+            torch._dynamo.reset()
+            # static shapes; its own choice of kernels beyond its default costs minutes a row
+            function = torch.compile(function, dynamic=False)
+
+        def call() -> Any:
+            torch.backends.cuda.matmul.allow_tf32 = row.tf32
+            return function(*inputs)
+
+        return call
+
+    def prepare_model(self, model: Model) -> Callable[[], Any]:
+        if self.is_compiled:
+            self.torch._dynamo.reset()
+        self.torch.backends.cuda.matmul.allow_tf32 = False
+        return starts.prepare("torch-compile" if self.is_compiled else "torch", model.case())[0]
+
+    def numbers(self, result: Any) -> Any:
+        return result.detach().float().cpu().numpy()
 
     def wait(self) -> None:
-        self.torch.cuda.synchronize()
+        if self.place == "cuda":
+            self.torch.cuda.synchronize()
 
 
 class Jax:
@@ -250,14 +132,17 @@ class Jax:
     name = "jax"
 
     def __init__(self) -> None:
-        self.jax = _jax()
-        if self.jax.default_backend() != "gpu":
+        import jax
+
+        self.jax = jax
+        if Device.DEFAULT.startswith("CUDA") and jax.default_backend() != "gpu":
             raise ImportError("jax finds no GPU")
         self.last: Any = None
 
-    def prepare(self, row: Row, arrays: list[Any]) -> Callable[[], Any]:
+    def prepare(self, row: Row) -> Callable[[], Any]:
         jnp = self.jax.numpy
-        inputs = [self.jax.device_put(a).astype(row.dtype) for a in arrays]
+        inputs = [self.jax.device_put(array) for array in row.arrays()]
+        inputs = [x.astype(row.dtype) if x.dtype.kind == "f" else x for x in inputs]
         written = row.jax
         if written is None:
             raise NotImplementedError("not written")
@@ -265,8 +150,15 @@ class Jax:
 
         def call() -> Any:
             self.last = function(*inputs)
+            return self.last
 
         return call
+
+    def prepare_model(self, model: Model) -> Callable[[], Any]:
+        return starts.prepare("jax", model.case())[0]
+
+    def numbers(self, result: Any) -> Any:
+        return np.asarray(result, dtype=np.float32)
 
     def wait(self) -> None:
         if self.last is not None:
@@ -303,51 +195,67 @@ def seconds_of(call: Callable[[], Any], wait: Callable[[], None], times: int) ->
     return (time.perf_counter() - start) / times
 
 
-def measure(row: Row, found: list[Any], rounds: int, notes: list[str]) -> dict[str, float]:
+def measure(row: Row | Model, found: list[Any], rounds: int, notes: list[str]) -> dict[str, float]:
     """Medians of interleaved rounds, in seconds."""
-    generator = np.random.default_rng(1)
-    arrays = [generator.standard_normal(shape, dtype=np.float32) for shape in row.shapes]
     ready: dict[str, tuple[Callable[[], Any], Any, int]] = {}
+    results: dict[str, Any] = {}
     for framework in found:
         try:
-            call = framework.prepare(row, arrays)
+            is_row = isinstance(row, Row)
+            call = framework.prepare(row) if is_row else framework.prepare_model(row)
             for _ in range(WARM_UP):
-                call()
+                result = call()
             once = seconds_of(call, framework.wait, 1)
+            if is_row and framework.name in ("weft", "torch"):
+                results[framework.name] = framework.numbers(result)
             ready[framework.name] = (call, framework, max(1, round(SECONDS / max(once, 1e-6))))
         except Exception as error:
-            reason = (str(error).splitlines() or [""])[0][:120]
+            reason = (str(error).splitlines() or [""])[0][:160]
             notes.append(f"{row.name}, {framework.name}: {type(error).__name__}: {reason}")
+    notes += disagreement(row, results)
     samples: dict[str, list[float]] = {name: [] for name in ready}
     for _ in range(rounds):
         for name, (call, framework, times) in ready.items():
             samples[name].append(seconds_of(call, framework.wait, times))
-    return {name: statistics.median(taken) for name, taken in samples.items()}
+    return {name: statistics.median(taken) for name, taken in samples.items() if taken}
 
 
-def shown(row: Row, seconds: float | None) -> str:
+def disagreement(row: Row | Model, results: dict[str, Any]) -> list[str]:
+    """What is to be said where weft's result is not PyTorch's."""
+    if len(results) < 2 or not isinstance(row, Row):
+        return []
+    ours, theirs = results["weft"], results["torch"]
+    if ours.shape != theirs.shape:
+        return [f"{row.name}: weft's result has the shape {ours.shape}, PyTorch's {theirs.shape}"]
+    off = float(np.abs(ours - theirs).max() / max(float(np.abs(theirs).max()), 1e-30))
+    if off <= TOLERANCE[row.dtype]:
+        return []
+    return [f"{row.name}: weft's result differs from PyTorch's by {off:.2g} of the largest"]
+
+
+def shown(row: Row | Model, seconds: float | None) -> str:
     if seconds is None:
         return "–"
     if not row.amount:
-        return f"{seconds * 1e6:.1f}"
-    return f"{row.amount / seconds / 1e12:.2f}"
+        return f"{seconds * (1e3 if row.unit == 'ms' else 1e6):.1f}"
+    return f"{row.amount / seconds / (1 if isinstance(row, Model) else 1e12):.3g}"
 
 
-def ceilings() -> dict[str, float]:
-    """TB/s of a copy on the GPU and TFLOP/s of the library's product, where PyTorch is there."""
+def ceilings(nbytes: int) -> dict[str, float]:
+    """TB/s of a copy on the GPU."""
     device = Device[Device.DEFAULT]
-    source = Buffer(device.name, 1 << 30, dtypes.uint8).allocate()
-    target = Buffer(device.name, 1 << 30, dtypes.uint8).allocate()
-    source.copyin(bytes(1 << 30))
+    source = Buffer(device.name, nbytes, dtypes.uint8).allocate()
+    target = Buffer(device.name, nbytes, dtypes.uint8).allocate()
+    source.copyin(bytes(nbytes))
     once = min(
         seconds_of(lambda: target.copy_from(source), device.synchronize, 10) for _ in range(5)
     )
-    return {"TB/s": 2 * (1 << 30) / once / 1e12}
+    return {"TB/s": 2 * nbytes / once / 1e12}
 
 
-def copies() -> list[str]:
+def copies(nbytes: int) -> list[str]:
     """From and to the host, as users do it: NumPy's arrays in, NumPy's arrays out."""
-    array = np.random.default_rng(2).integers(0, 255, 1 << 30, dtype=np.uint8)
+    array = np.random.default_rng(2).integers(0, 255, nbytes, dtype=np.uint8)
     device = Device[Device.DEFAULT]
     there: list[Any] = []
     back: list[Any] = []
@@ -363,7 +271,7 @@ def copies() -> list[str]:
         start = time.perf_counter()
         back.append(there[0].numpy())
         best["out"] = min(best["out"], time.perf_counter() - start)
-    return [f"copy {way}: {(1 << 30) / seconds / 1e9:.1f} GB/s" for way, seconds in best.items()]
+    return [f"copy {way}: {nbytes / seconds / 1e9:.1f} GB/s" for way, seconds in best.items()]
 
 
 def launches() -> list[str]:
@@ -381,7 +289,7 @@ def launches() -> list[str]:
         many(x)
         one(x)
     both = [seconds_of(lambda f=f: f(x), device.synchronize, 200) for f in (one, many)]
-    eager = seconds_of(lambda: (x + 1).realize(), device.synchronize, 50)
+    eager = seconds_of(lambda: (x + 1).realize(), device.synchronize, 200)
     return [
         f"a jitted call: {both[0] * 1e6:.1f} us",
         f"a kernel inside of one: {(both[1] - both[0]) / 199 * 1e6:.2f} us",
@@ -389,26 +297,53 @@ def launches() -> list[str]:
     ]
 
 
-def main(arguments: list[str]) -> None:
-    """The table, then copies and launches."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", help="rows whose name contains one of these")
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--without", nargs="*", default=[], help="frameworks to leave out")
-    options = parser.parse_args(arguments)
-    found = frameworks(options.without)
-    device = Device[Device.DEFAULT]
-    print(f"{device.name}: {device.description}")
-    most = ceilings()
-    print(f"a copy on the GPU: {most['TB/s']:.2f} TB/s")
+def first_results(names: list[str], what: tuple[str, ...]) -> list[str]:
+    """Seconds until the first result of fresh processes, with empty caches and with full ones."""
+    found = []
+    cores = os.cpu_count() or 1
+    # CPUs' workloads are too many for a try: what is small here is small enough
+    for work in what:
+        for framework in [name.replace(".", "-") for name in names]:
+            taken: dict[str, list[float]] = {"cold": [], "warm": []}
+            for _ in range(STARTS):
+                with tempfile.TemporaryDirectory() as cache:
+                    for state in taken:
+                        seconds = _first(framework, work, cores, cache)
+                        if seconds is not None:
+                            taken[state].append(seconds)
+                if framework != "weft":
+                    break  # once says enough of what takes so long
+            medians = [
+                f"{state} {statistics.median(times):.2f} s"
+                for state, times in taken.items()
+                if times
+            ]
+            found.append(f"first result of {work}, {framework}: {', '.join(medians) or 'none'}")
+    return found
+
+
+def _first(framework: str, work: str, cores: int, cache: str) -> float | None:
+    command = [sys.executable, "-m", "bench.latency_child", framework, work]
+    environment = starts.environment(framework, cores, cache)
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=LIMIT, check=True
+        )
+        return float(json.loads(done.stdout.splitlines()[-1])["result"])
+    except (subprocess.SubprocessError, ValueError, LookupError) as error:
+        said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
+        print(f"{framework} {work}: {said[-1] if said else error}", file=sys.stderr)
+        return None
+
+
+def table(rows: list[Any], found: list[Any], rounds: int, most: dict[str, float]) -> list[str]:
+    """Prints a line for each row; what else there is to say."""
     names = [framework.name for framework in found]
     print(f"| work | unit | {' | '.join(names)} | of the best | of the ceiling |")
     print(f"|{'---|' * (len(names) + 4)}")
     notes: list[str] = []
-    for row in rows():
-        if options.names and not any(name in row.name for name in options.names):
-            continue
-        times = measure(row, found, options.rounds, notes)
+    for row in rows:
+        times = measure(row, found, rounds, notes)
         ours = times.get("weft")
         others = [seconds for name, seconds in times.items() if name != "weft"]
         share = f"{min(others) / ours:.0%}" if ours and others else "–"
@@ -417,11 +352,42 @@ def main(arguments: list[str]) -> None:
         ceiling = most.get(row.unit)
         of_most = f"{row.amount / ours / 1e12 / ceiling:.0%}" if ours and ceiling else "–"
         cells = [shown(row, times.get(name)) for name in names]
-        print(
-            f"| {row.name} | {row.unit} | {' | '.join(cells)} | {share} | {of_most} |", flush=True
-        )
-    for line in (*launches(), *copies(), *notes):
-        print(line)
+        line = f"| {row.name} | {row.unit} | {' | '.join(cells)} | {share} | {of_most} |"
+        print(line, flush=True)
+    return notes
+
+
+def main(arguments: list[str]) -> None:
+    """The table, then launches, copies and first results."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="rows whose name contains one of these")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--without", nargs="*", default=[], help="frameworks to leave out")
+    parser.add_argument("--small", action="store_true", help="little work, to try it all")
+    parser.add_argument("--warm", action="store_true", help="compile all rows, measure nothing")
+    options = parser.parse_args(arguments)
+    found = frameworks(options.without)
+    device = Device[Device.DEFAULT]
+    print(f"{device.name}: {device.description}")
+    rows: list[Any] = [*kernel_rows(options.small), *model_rows(options.small)]
+    if options.names:
+        rows = [row for row in rows if any(name in row.name for name in options.names)]
+    if options.warm:
+        notes: list[str] = []
+        for row in rows:
+            measure(row, found, 0, notes)
+        print("\n".join(notes))
+        return
+    nbytes = 1 << 20 if options.small else 1 << 30
+    most = ceilings(nbytes)
+    print(f"a copy on the GPU: {most['TB/s']:.2f} TB/s")
+    notes = table(rows, found, options.rounds, most)
+    print("\n".join(notes))
+    if not options.names:
+        names = [framework.name for framework in found]
+        what = ("first",) if options.small else FIRST
+        for line in (*launches(), *copies(nbytes), *first_results(names, what)):
+            print(line, flush=True)
 
 
 if __name__ == "__main__":

@@ -47,7 +47,8 @@ def environment(framework: str, threads: int, cache: str | None = None) -> dict[
     names += ["NUM_CPU_THREADS", "CPU_COUNT", "NPROC"]
     result = {**os.environ, **dict.fromkeys(names, count)}
     result["DEV"] = os.environ.get("BENCH_DEV", "CPU")
-    result |= {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    platform = "cuda" if result["DEV"].startswith("CUDA") else "cpu"
+    result |= {"JAX_PLATFORMS": platform, "TF_CPP_MIN_LOG_LEVEL": "3"}
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     result["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     if cache is not None:

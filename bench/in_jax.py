@@ -231,10 +231,11 @@ def train_step(loss_of: Any, rate: float, state: Any, x: Any, y: Any) -> tuple[A
     t = t + 1
     m = {name: 0.9 * m[name] + 0.1 * g[name] for name in w}
     v = {name: 0.999 * v[name] + 0.001 * g[name] * g[name] for name in w}
-    new = {
-        name: value - rate * (m[name] / (1 - 0.9**t)) / (jnp.sqrt(v[name] / (1 - 0.999**t)) + 1e-8)
-        for name, value in w.items()
+    steps = {
+        name: rate * (m[name] / (1 - 0.9**t)) / (jnp.sqrt(v[name] / (1 - 0.999**t)) + 1e-8)
+        for name in w
     }
+    new = {name: value - steps[name].astype(value.dtype) for name, value in w.items()}
     return (new | statistics, m, v, t), loss
 
 
@@ -272,6 +273,36 @@ def decode(
         gated = jax.nn.silu(h @ w[f"{p}gate.weight"].T) * (h @ w[f"{p}up.weight"].T)
         x = x + gated @ w[f"{p}down.weight"].T
     return new, norm("norm.weight", x) @ w["out.weight"].T
+
+
+def read(sizes: dict[str, Any], w: Weights, cos: Any, sin: Any, tokens: Any) -> Any:
+    """What comes after a text that a Llama reads as a whole."""
+    head, shared = sizes["head_width"], sizes["heads"] // sizes["key_heads"]
+    length = tokens.shape[1]
+
+    def norm(name: str, x: Any) -> Any:
+        wide = x.astype(jnp.float32)
+        wide = wide * lax.rsqrt((wide * wide).mean(-1, keepdims=True) + sizes["eps"])
+        return wide.astype(x.dtype) * w[name]
+
+    def rotate(x: Any) -> Any:
+        a, b = jnp.split(x, 2, axis=-1)
+        return jnp.concatenate((a * cos - b * sin, b * cos + a * sin), -1)
+
+    x = w["tok.weight"][tokens]
+    mask = jnp.tril(jnp.ones((length, length), bool))
+    for i in range(sizes["layers"]):
+        p = f"layers.{i}."
+        h = norm(f"{p}norm1.weight", x)
+        made = (h @ w[f"{p}{name}.weight"].T for name in ("wq", "wk", "wv"))
+        q, k, v = (part.reshape(1, length, -1, head).swapaxes(1, 2) for part in made)
+        k, v = jnp.repeat(rotate(k), shared, 1), jnp.repeat(v, shared, 1)
+        seen = attend(rotate(q), k, v, mask)
+        x = x + seen.swapaxes(1, 2).reshape(1, length, -1) @ w[f"{p}wo.weight"].T
+        h = norm(f"{p}norm2.weight", x)
+        gated = jax.nn.silu(h @ w[f"{p}gate.weight"].T) * (h @ w[f"{p}up.weight"].T)
+        x = x + gated @ w[f"{p}down.weight"].T
+    return norm("norm.weight", x[:, -1:]) @ w["out.weight"].T
 
 
 def gelu_chain(x: Any) -> Any:
@@ -369,6 +400,10 @@ def prepare(case: Case) -> Prepared:
         function = lambda x: x + 0.001  # noqa: E731
     elif case.kind == "resnet":
         function = functools.partial(jax.jit(functools.partial(resnet, sizes["depth"])), w)
+    elif case.kind == "llama":
+        plain = {name: value for name, value in sizes.items() if name not in ("cos", "sin")}
+        turns = [array(sizes[name], case.dtype) for name in ("cos", "sin")]
+        function = functools.partial(jax.jit(functools.partial(read, plain)), w, *turns)
     elif case.kind in ("mobilenet", "unet", "lstm_net"):
         nets = {"mobilenet": mobilenet, "unet": unet, "lstm_net": lstm}
         function = functools.partial(jax.jit(nets[case.kind]), w)

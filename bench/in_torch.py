@@ -28,6 +28,8 @@ from bench.workloads import (
 )
 
 torch.set_num_threads(int(os.environ.get("BENCH_THREADS", "2")))
+# where tensors are: "cuda" where weft is measured on such a device
+DEVICE = "cuda" if os.environ.get("BENCH_DEV", "").startswith("CUDA") else "cpu"
 
 
 class Residual(nn.Module):
@@ -172,7 +174,7 @@ class Gpt2(nn.Module):
         self.norm = nn.LayerNorm(width)
 
     def forward(self, tokens: Any, labels: Any) -> Any:
-        x = self.tokens(tokens) + self.places(torch.arange(tokens.shape[1]))
+        x = self.tokens(tokens) + self.places(torch.arange(tokens.shape[1], device=tokens.device))
         logits = self.norm(self.blocks(x)) @ self.tokens.weight.T
         return functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
 
@@ -245,11 +247,32 @@ class Llama(nn.Module):
             x = x + layer.down(functional.silu(layer.gate(h)) * layer.up(h))
         return self.out(self.norm(x))
 
+    def read(self, tokens: Any, cos: Any, sin: Any) -> Any:
+        """What comes after a text that is read as a whole."""
+
+        def rotate(x: Any) -> Any:
+            a, b = x.chunk(2, dim=-1)
+            return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
+
+        length = tokens.shape[1]
+        x = self.tok(tokens)
+        for layer in self.layers:
+            h = layer.norm1(x)
+            made = (f(h) for f in (layer.wq, layer.wk, layer.wv))
+            q, k, v = (part.reshape(1, length, -1, self.head).transpose(1, 2) for part in made)
+            seen = functional.scaled_dot_product_attention(
+                rotate(q), rotate(k), v, is_causal=True, enable_gqa=True
+            )
+            x = x + layer.wo(seen.transpose(1, 2).reshape(1, length, -1))
+            h = layer.norm2(x)
+            x = x + layer.down(functional.silu(layer.gate(h)) * layer.up(h))
+        return self.out(self.norm(x[:, -1:]))
+
 
 def tensor(array: Array, dtype: str = "float32") -> Any:
     """An array in memory; floats in the dtype of the case, of which halves may come as bits. With
     BENCH_WIDE=1 the same numbers in float32: what halves are compared with."""
-    made = torch.from_numpy(array)
+    made = torch.from_numpy(array).to(DEVICE)
     if array.dtype == "uint16":
         made = made.view(getattr(torch, dtype))
     elif array.dtype == "float32":
@@ -265,7 +288,7 @@ def _net(model: Any, case: Case) -> Any:
     missing = [name for name in missing if not name.endswith("num_batches_tracked")]
     if missing or extra:
         raise RuntimeError(f"weights and model disagree on {missing + extra}")
-    return model
+    return model.to(DEVICE)
 
 
 def _gelu_chain(x: Any) -> Any:
@@ -286,7 +309,7 @@ def _training(case: Case, through: Callable[..., Any]) -> Prepared:
         "resnet_train": lambda: ResNetLoss(sizes["depth"]),
     }
     model = _net(makers[case.kind](), case).train()
-    x, y = (torch.from_numpy(array) for array in case.inputs)
+    x, y = (tensor(array, case.dtype) for array in case.inputs)
     y = y.long()
     rule: Any = torch.optim.SGD if "momentum" in sizes else torch.optim.Adam
     options = {name: sizes[name] for name in ("momentum",) if name in sizes}
@@ -300,7 +323,28 @@ def _training(case: Case, through: Callable[..., Any]) -> Prepared:
         optimizer.step()
         return loss
 
-    return step, lambda result: result.detach().numpy(), dict
+    return _waiting(step), lambda result: result.detach().float().cpu().numpy(), dict
+
+
+def _waiting(step: Callable[[], Any]) -> Callable[[], Any]:
+    """A step that is over when it returns."""
+    if DEVICE == "cpu":
+        return step
+
+    def run() -> Any:
+        result = step()
+        torch.cuda.synchronize()
+        return result
+
+    return run
+
+
+def _reading(case: Case, through: Callable[..., Any]) -> Callable[..., Any]:
+    with torch.device("meta"):
+        net = Llama(case.sizes)
+    model = _net(net, case).eval()
+    cos, sin = tensor(case.sizes["cos"], case.dtype), tensor(case.sizes["sin"], case.dtype)
+    return through(lambda tokens: model.read(tokens, cos, sin))
 
 
 def _decoding(case: Case, through: Callable[..., Any]) -> Callable[..., Any]:
@@ -355,6 +399,8 @@ def prepare(case: Case, is_compiled: bool) -> Prepared:
     elif case.kind == "block":
         block = TransformerBlock(sizes["width"], sizes["heads"], sizes["hidden"])
         function = through(_net(block, case).eval())
+    elif case.kind == "llama":
+        function = _reading(case, through)
     elif case.kind == "dispatch":
         function = through(_chain(sizes["kernels"]))
     else:
@@ -364,4 +410,4 @@ def prepare(case: Case, is_compiled: bool) -> Prepared:
         with torch.inference_mode():
             return function(*arguments)
 
-    return step, lambda result: result.float().numpy(), dict
+    return _waiting(step), lambda result: result.float().cpu().numpy(), dict

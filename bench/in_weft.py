@@ -328,10 +328,13 @@ def lazy(module: Any, case: Case) -> tuple[Step, list[Any]]:
         "mobilenet": lambda: make_mobilenet(module),
         "unet": lambda: make_unet(module),
         "gpt2": lambda: make_gpt2(module, sizes),
+        "llama": lambda: _reading(module, case),
         "block": lambda: make_block(module, sizes["width"], sizes["heads"], sizes["hidden"]),
     }
     model = makers[case.kind]()
-    set_weights(module, model, case.weights)
+    if case.kind == "llama":
+        return lambda tokens: [model(tokens)], arguments
+    set_weights(module, model, case.weights, case.dtype)
     return lambda x: [model(x)], arguments
 
 
@@ -366,7 +369,7 @@ def _training(module: Any, case: Case) -> Step:
         "resnet_train": lambda: make_resnet(module, sizes["depth"]),
     }
     model = makers[case.kind]()
-    set_weights(module, model, case.weights)
+    set_weights(module, model, case.weights, case.dtype)
     parameters = module.nn.state.get_parameters(model)
     if "momentum" in sizes:
         optimizer = optim.SGD(parameters, lr=sizes["rate"], momentum=sizes["momentum"])
@@ -410,6 +413,30 @@ def _decoding(module: Any, case: Case) -> Step:
         return [model.out(model.norm(x))]
 
     return step
+
+
+def _reading(module: Any, case: Case) -> Callable[[Any], Any]:
+    """A Llama that reads a text as a whole and says what comes after it."""
+    model, sizes = make_llama(module, case.sizes), case.sizes
+    set_weights(module, model, case.weights, case.dtype)
+    cos, sin = (tensor(module, sizes[name], case.dtype) for name in ("cos", "sin"))
+    head = sizes["head_width"]
+
+    def read(tokens: Any) -> Any:
+        length = tokens.shape[1]
+        x = model.tok(tokens)
+        for layer in model.layers:
+            h = layer.norm1(x)
+            made = (project(h) for project in (layer.wq, layer.wk, layer.wv))
+            q, k, v = (part.reshape(1, length, -1, head).transpose(1, 2) for part in made)
+            q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+            seen = q.scaled_dot_product_attention(k, v, is_causal=True, enable_gqa=True)
+            x = x + layer.wo(seen.transpose(1, 2).reshape(1, length, -1))
+            h = layer.norm2(x)
+            x = x + layer.down(layer.gate(h).silu() * layer.up(h))
+        return model.out(model.norm(x[:, -1:]))
+
+    return read
 
 
 def realize(tensors: Sequence[Any]) -> Any:

@@ -325,14 +325,15 @@ def _mnist(batch: int) -> Case:
     return Case("mnist_train", {"rate": 1e-3}, [x, y], fill(_mnist_shapes()))
 
 
-def _gpt2(length: int) -> Case:
-    sizes = {"width": 768, "heads": 12, "layers": 12, "vocabulary": 50257, "context": 1024}
+def _gpt2(length: int, layers: int = 0) -> Case:
+    sizes = {"width": 768, "heads": 12, "vocabulary": 50257, "context": 1024}
+    sizes["layers"] = layers or 12
     tokens = generator("tokens").integers(0, 50257, (1, length)).astype(np.int32)
     return Case("gpt2", sizes, [tokens], fill(_gpt2_shapes(sizes)))
 
 
-def _gpt2_train(batch: int, length: int) -> Case:
-    case = _gpt2(length)
+def _gpt2_train(batch: int, length: int, layers: int = 0) -> Case:
+    case = _gpt2(length, layers)
     tokens = generator("tokens").integers(0, 50257, (batch, length + 1)).astype(np.int32)
     case.kind, case.inputs = "gpt2_train", [tokens[:, :-1].copy(), tokens[:, 1:].copy()]
     case.sizes["rate"] = 1e-4
@@ -388,11 +389,53 @@ def _decode_134m() -> Case:
     return _decode(sizes, fill(_llama_shapes(sizes)))
 
 
-def _decode_1b() -> Case:
-    sizes: dict[str, Any] = dict(width=2048, layers=22, heads=32, key_heads=4, head_width=64)
+def _decode_1b(layers: int = 0) -> Case:
+    count = layers or 22
+    sizes: dict[str, Any] = dict(width=2048, layers=count, heads=32, key_heads=4, head_width=64)
     sizes |= dict(hidden=5632, vocabulary=32000, context=512, position=256, eps=1e-5)
     case = _decode(sizes, _fill_halves(_llama_shapes(sizes)))
     case.dtype, case.traffic = "bfloat16", case.traffic / 2
+    return case
+
+
+# ------------------------------------------------------------ the same nets in sizes for a GPU
+def resnet_on_gpu(batch: int) -> Case:
+    """ResNet-50 on a batch of images."""
+    case = _resnet(50)
+    case.inputs, case.dtype = [normal("img", batch, 3, 224, 224)], "bfloat16"
+    case.operations *= batch
+    return case
+
+
+def resnet_train_on_gpu(batch: int) -> Case:
+    """A step of its training."""
+    case = _resnet_train(50, batch)
+    case.dtype = "bfloat16"
+    return case
+
+
+def gpt2_train_on_gpu(batch: int, length: int, layers: int = 0) -> Case:
+    """A step of GPT-2's training; `layers` leaves some out."""
+    case = _gpt2_train(batch, length, layers)
+    case.dtype = "bfloat16"
+    return case
+
+
+def decode_on_gpu(layers: int = 0) -> Case:
+    """One token of a Llama; `layers` leaves some out."""
+    return _decode_1b(layers)
+
+
+def llama_on_gpu(length: int, layers: int = 0) -> Case:
+    """A text as a whole, as a prompt is read."""
+    case = _decode_1b(layers)
+    tokens = generator("tokens").integers(0, case.sizes["vocabulary"], (1, length))
+    case.kind, case.inputs = "llama", [tokens.astype(np.int32)]
+    halves = np.arange(0, case.sizes["head_width"], 2, dtype=np.float32) / case.sizes["head_width"]
+    angles = np.outer(np.arange(length, dtype=np.float32), 1.0 / 10000.0**halves)
+    case.sizes["cos"], case.sizes["sin"] = (f(angles).astype(np.float32) for f in (np.cos, np.sin))
+    del case.sizes["cache"]
+    case.operations *= length
     return case
 
 
@@ -473,6 +516,7 @@ OWN_CASES: dict[str, Callable[[], Case]] = {
         for batch in (32, 512)
     },
     "gpt2": lambda: _gpt2(64),
+    "resnet50_b64": lambda: resnet_on_gpu(64),
     **{f"lstm{n}": functools.partial(lstm, n) for n in (64, 128, 256, 512, 1024, 2048, 4096)},
     "dispatch1000": lambda: _dispatch(1000),
 }
