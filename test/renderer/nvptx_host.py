@@ -1,16 +1,18 @@
 """Kernels for NVIDIA GPUs, run by the host: what NVPTX would get, with stand-ins for the machine.
 
 LLVM IR that a GPU's thread runs is LLVM IR for a CPU as well, once the hardware's indices are
-variables. The threads run one after another, so that a kernel with barriers cannot run here (the
-interpreter runs those), and neither can conversions that only NVPTX has.
+parameters. The threads of a kernel without barriers run one after another, those of one with
+barriers each in a thread of the host, group by group. Conversions that only NVPTX has cannot run.
 """
 
 from __future__ import annotations
 
 import ctypes
 import itertools
+import math
 import re
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -25,22 +27,25 @@ _INDEX = re.compile(
 _PLACES = [f"{kind}.{axis}" for kind in ("ctaid", "tid") for axis in "xyz"]
 
 
-def host_text(source: str) -> str:
-    """The module with variables in place of the hardware's indices."""
+# a thread of the host that waits for another one gives up after so many seconds
+_LIMIT = 60
+
+
+def host_text(source: str, barrier: int = 0) -> str:
+    """The module with parameters in place of the hardware's indices, and a call of the function at
+    an address in place of each barrier."""
     text = source.replace('target triple = "nvptx64-nvidia-cuda"\n', "")
     text = text.replace("ptx_kernel ", "").replace("noinline optnone", "noinline")
     text = re.sub(r"(?m)^declare .*@llvm\.nvvm\..*\n|^!nvvm\.annotations.*\n|^!1 = .*\n", "", text)
-    text = _INDEX.sub(lambda found: f"load i32, ptr @{found[1]}", text)
-    variables = [f"@{place} = global i32 0" for place in _PLACES]
-    given = ", ".join(f"i32 %{place}" for place in _PLACES)
-    stores = [f"  store i32 %{place}, ptr @{place}" for place in _PLACES]
-    setter = [f"define void @place({given}) {{", *stores, "  ret void", "}"]
-    return "\n".join([*variables, *setter, text])
+    text = _INDEX.sub(lambda found: f"add i32 %{found[1]}, 0", text)
+    text = text.replace("@llvm.nvvm.barrier0()", f"inttoptr (i64 {barrier} to ptr)()")
+    given = "".join(f", i32 %{place}" for place in _PLACES)
+    return re.sub(r"(?m)^(define .*?|  call void @anywhere\(.*?)\)", rf"\1{given})", text)
 
 
 def can_run(source: str) -> bool:
     """Whether the host can stand in for the machine."""
-    return "barrier" not in source and "@llvm.nvvm.ff" not in source and "x2.to" not in source
+    return "@llvm.nvvm.ff" not in source and "x2.to" not in source
 
 
 def run_on_host(
@@ -50,28 +55,59 @@ def run_on_host(
 
     `with_words`: the arguments are in a table, as in a graph.
     """
-    code = llvm.LLVMCompiler().compile(host_text(spec.src))
-    kernel, place = llvm.load_all(code, (spec.name, "place"))
+    groups, threads = launch_sizes(spec, case.values)
+    meeting = threading.Barrier(math.prod(threads), timeout=_LIMIT)
+    # the callback must live as long as the code that calls it
+    wait = ctypes.CFUNCTYPE(None)(lambda: meeting.wait() and None)
+    address = ctypes.cast(wait, ctypes.c_void_p).value or 0
+    code = llvm.LLVMCompiler().compile(host_text(spec.src, address))
+    (kernel,) = llvm.load_all(code, (spec.name,))
     memories = [np.zeros(len(contents) + 64, np.uint8) for contents in case.before]
     places = [-memory.ctypes.data % 32 + offset for memory in memories]
     for memory, start, contents in zip(memories, places, case.before, strict=True):
         memory[start : start + len(contents)] = np.frombuffer(contents, np.uint8)
     addresses = [m.ctypes.data + start for m, start in zip(memories, places, strict=True)]
-    groups, threads = launch_sizes(spec, case.values)
     words, arguments = _arguments(spec, addresses, case.values, groups, with_words)
-    kinds = [ctypes.c_uint64, *[kind for kind, _ in arguments]]
+    kinds = [ctypes.c_uint64, *[kind for kind, _ in arguments], *[ctypes.c_int32] * 6]
     run = ctypes.CFUNCTYPE(None, *kinds)(kernel.address)
-    put = ctypes.CFUNCTYPE(None, *[ctypes.c_int32] * 6)(place.address)
     table = words.ctypes.data if with_words else 0
     # a graph's grid may be larger than asked for
     more = [g + (isinstance(s, int) is False and with_words) for g, s in _sizes(spec, groups)]
-    for where in itertools.product(*[range(n) for n in (*more, *threads)]):
-        put(*where)
-        run(table, *[value for _, value in arguments])
+    values = [value for _, value in arguments]
+    if "barrier0" in spec.src:
+        _run_together(more, threads, lambda *where: run(table, *values, *where), meeting)
+    else:
+        for where in itertools.product(*[range(n) for n in (*more, *threads)]):
+            run(table, *values, *where)
     return [
         memory[start : start + len(contents)].tobytes()
         for memory, start, contents in zip(memories, places, case.before, strict=True)
     ]
+
+
+def _run_together(
+    groups: Sequence[int],
+    threads: Sequence[int],
+    run: Callable[..., None],
+    meeting: threading.Barrier,
+) -> None:
+    """Every thread of a group in one of the host: they share memory, and wait for each other."""
+
+    def work(thread: tuple[int, ...]) -> None:
+        for group in itertools.product(*[range(n) for n in groups]):
+            run(*group, *thread)
+            # the next group has the same shared memory
+            meeting.wait()
+
+    workers = [
+        threading.Thread(target=work, args=(thread,), daemon=True)
+        for thread in itertools.product(*[range(n) for n in threads])
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(_LIMIT)
+    assert not any(worker.is_alive() for worker in workers), "threads wait for each other"
 
 
 def _sizes(spec: ProgramSpec, groups: Sequence[int]) -> list[tuple[int, object]]:
