@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import cProfile
 import datetime
+import gc
 import math
 import operator
 import os
@@ -101,3 +102,20 @@ def test_a_native_profiler_goes_on_afterwards() -> None:
         profiler.disable()
     assert "helper" in names(observed)
     assert any("helper" in str(entry.code) for entry in profiler.getstats())
+
+
+def test_what_the_collector_calls_is_not_of_the_program() -> None:
+    """Other libraries have callbacks that it calls in the midst of anything."""
+    observed = Observed()
+
+    def collected(phase: str, info: Any) -> None:
+        helper(time.time())
+
+    gc.callbacks.append(collected)
+    try:
+        with observed.watching():
+            gc.collect()
+    finally:
+        gc.callbacks.remove(collected)
+    assert not {"collected", "helper"} & names(observed)
+    assert observed.impure is None

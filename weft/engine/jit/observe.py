@@ -12,6 +12,7 @@ their instructions are.
 from __future__ import annotations
 
 import functools
+import gc
 import sys
 import types
 from collections import OrderedDict, defaultdict, deque
@@ -29,6 +30,8 @@ _FAMILIAR = ("weft.nn", "weft.apps")
 # what they write down is seen by people, not by the program
 _EFFECTS = frozenset(("logging", "warnings", "traceback", "linecache", "tokenize", "threading"))
 _INTERNAL, _USER, _LIBRARY, _UNNAMED = 0, 1, 2, 3
+# what the garbage collector calls, in the midst of anything
+_COLLECTOR = 4
 
 # Functions of these modules depend on nothing but what they are given.
 _PURE_MODULES = frozenset(
@@ -130,6 +133,7 @@ class Observed:
         self.codes: dict[types.CodeType, dict[str, Any]] = {}  # with the globals of each
         self.impure: str | None = None  # a call that may give something else, of the last run
         self._kinds: dict[types.CodeType, int] = {}
+        self._is_collecting = False
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -146,6 +150,8 @@ class Observed:
             if name is None or name.startswith("namedtuple_"):
                 # made from text: it belongs to whoever calls it
                 kind = _UNNAMED
+            elif any([getattr(c, "__code__", None) is frame.f_code for c in gc.callbacks]):
+                kind = _COLLECTOR
             self._kinds[frame.f_code] = kind
         return kind
 
@@ -154,9 +160,11 @@ class Observed:
         kind = self._kinds.get(code)
         if kind is None:
             kind = self._kind(frame)
-        if kind == _INTERNAL:
+        if kind == _INTERNAL or self._is_collecting and kind != _COLLECTOR:
             return
-        if event == "call":
+        if kind == _COLLECTOR:
+            self._is_collecting = event != "return"
+        elif event == "call":
             if code not in self.codes and self._is_followed(frame):
                 self.codes[code] = frame.f_globals
         elif event == "c_call" and self.impure is None and self._is_followed(frame):
