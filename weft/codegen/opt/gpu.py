@@ -37,6 +37,8 @@ FEW_OUTPUTS = 1 << 12
 TILE_SIDE, TILE_COPIES = 16, 4
 # terms of a product that are staged at once
 TILE_DEPTH = 16
+# instructions of a thread, as weights count them, beyond which lanes only make its code longer
+MOST_WEIGHT = 2048
 
 
 def optimise_groups(ast: UOp, nests: list[list[UOp]], target: Target) -> UOp:
@@ -192,6 +194,9 @@ def _lanes(items: list[Item], axis: UOp, target: Target) -> int:
         return 1
     widest = max(item.dtype.itemsize for item in moving)
     lanes = min(target.thread_lanes, target.vector_bytes // widest)
+    weight = sum([item.weight for item in items if axis in item.ranges])
+    while lanes > 1 and lanes * weight > MOST_WEIGHT:
+        lanes //= 2
     return lanes if lanes > 1 and extent(axis) % lanes == 0 else 1
 
 
