@@ -11,8 +11,10 @@ import math
 from collections.abc import Sequence
 from typing import Any, Self
 
+from weft.device import Device
 from weft.dtype import PyConst, dtypes
 from weft.engine import host_calls
+from weft.engine.schedule import machine_of
 from weft.errors import ArgumentError
 from weft.helpers import ceildiv, prod
 from weft.mixin.check import whole_number
@@ -40,6 +42,8 @@ _BLOCK = 64
 _FEW = 256
 _LEAF = 2048
 _TABLE = 11
+# and of so many where threads count: each element is compared with all digits
+_COMPARED = 4
 
 
 class SortMixin(ConvMixin):
@@ -282,19 +286,19 @@ class SortMixin(ConvMixin):
         row = self._iota(rows).unsqueeze(1)
         known = keys._constant(0).expand((rows, 1))
         left = self._iota(1).reshape((1, 1)).expand((rows, 1)) + k
-        for shift in range(ceildiv(width, _TABLE) * _TABLE - _TABLE, -1, -_TABLE):
-            digit = ((keys >> shift) & ((1 << _TABLE) - 1)).cast(dtypes.int32)
+        is_in_order = not machine_of(Device.canonicalize(self.device)).has_local
+        bits = _TABLE if is_in_order else _COMPARED
+        for shift in range(ceildiv(width, bits) * bits - bits, -1, -bits):
+            digit = ((keys >> shift) & ((1 << bits) - 1)).cast(dtypes.int32)
             place = digit
-            if shift + _TABLE < width:
-                begins = (keys >> (shift + _TABLE)).eq(known)
-                place = begins.where(digit, 1 << _TABLE)
-            one = left._constant(1)
-            empty = left._constant(0).expand((rows, 1 << _TABLE))
-            counts = empty._written((0, 1), (row.expand(place.shape), place), one, Ops.ADD)
+            if shift + bits < width:
+                begins = (keys >> (shift + bits)).eq(known)
+                place = begins.where(digit, 1 << bits)
+            counts = place._table(1 << bits) if is_in_order else place._compared(1 << bits)
             ends = counts.cumsum(1).contiguous()
             found = ends.lt(left).sum(1, keepdim=True).contiguous()
             before = found.gt(0).where(ends.gather(1, (found - 1).maximum(0)), 0)
-            known, left = ((known << _TABLE) | found.cast(keys.dtype)).contiguous(), left - before
+            known, left = ((known << bits) | found.cast(keys.dtype)).contiguous(), left - before
             left = left.contiguous()
         equal = keys.eq(known)
         taken = keys.lt(known) | (equal & equal.cast(dtypes.int32).cumsum(1).le(left))
@@ -303,6 +307,17 @@ class SortMixin(ConvMixin):
         empty = left._constant(0).expand((rows, k))
         at = (row.expand(keys.shape), target)
         return empty._written((0, 1), at, places, unique=True).contiguous()
+
+    def _table(self, size: int) -> Self:
+        """How often each int below `size` is in a row, counted one after another."""
+        row = self._iota(self.shape[0]).unsqueeze(1).expand(self.shape)
+        empty = self._constant(0).expand((self.shape[0], size))
+        return empty._written((0, 1), (row, self), self._constant(1), Ops.ADD)
+
+    def _compared(self, size: int) -> Self:
+        """The same, by comparing all with each of them: sums, which threads share."""
+        numbers = self._iota(size).reshape((1, size, 1))
+        return self.unsqueeze(1).eq(numbers).sum(2).cast(dtypes.int32)
 
 
 # ------------------------------------------------------------ by the host
