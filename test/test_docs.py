@@ -63,6 +63,7 @@ def test_generated_tables_are_current() -> None:
     )
 
 
+@pytest.mark.device("CPU")  # its kernels are printed
 def test_tutorial_is_current() -> None:
     """All of it but the assembly, which is LLVM's."""
     code = (

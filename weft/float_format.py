@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -41,10 +42,15 @@ class ConstFloat(float):
         equal = self.__eq__(other)
         return equal if equal is NotImplemented else not equal
 
-    def __hash__(self) -> int:
-        if math.isnan(self):
+    def __hash__(
+        self,
+        isnan: Callable[[float], bool] = math.isnan,
+        copysign: Callable[[float, float], float] = math.copysign,
+    ) -> int:
+        # defaults: nodes that die when the process ends are hashed after its modules are cleared
+        if isnan(self):
             return 0x7FF8
-        if not self and math.copysign(1.0, self) < 0:
+        if not self and copysign(1.0, self) < 0:
             return 0x8000
         return float.__hash__(self)
 

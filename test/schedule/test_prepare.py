@@ -92,6 +92,7 @@ def test_a_convolution_is_computed_over_its_own_axes() -> None:
     assert not any(u.op in (Ops.IDIV, Ops.MOD) for u in heavy.toposort())
 
 
+@pytest.mark.device("CPU")  # as many parts as suit its cores
 @pytest.mark.parametrize("name", ["sum", "max"])
 def test_the_first_axes_of_a_long_reduction_are_its_parts(name: str) -> None:
     """So every part is one piece of memory, not a strip of each row."""
@@ -104,6 +105,7 @@ def test_the_first_axes_of_a_long_reduction_are_its_parts(name: str) -> None:
     np.testing.assert_allclose(reduction.numpy(), expected, rtol=1e-4, atol=1e-2)
 
 
+@pytest.mark.device("CPU")  # as many parts as suit its cores
 @pytest.mark.parametrize("shape", [(2348, 208), (2, 648, 392), (47, 3410)])
 def test_many_short_rows_are_parts_of_any_length(shape: tuple[int, ...]) -> None:
     """A part for each row would be mostly the end of a sum."""
@@ -130,6 +132,7 @@ def test_a_long_row_is_cut() -> None:
     assert len(found) == 2 and reduced(found[1]) > 1
 
 
+@pytest.mark.device("CPU")  # as many parts as suit its cores
 @pytest.mark.parametrize(
     ("shape", "parts"), [((65536, 64), 64), ((8192, 1000), 32), ((16, 4096, 96), 16)]
 )

@@ -11,6 +11,8 @@ from weft import Context, Tensor
 from weft.uop.ops import Ops
 
 Array = np.ndarray[Any, Any]
+# of devices that keep panels in fast memory of a core
+pytestmark = pytest.mark.device("CPU")
 
 
 def numbers(*shape: int) -> Array:

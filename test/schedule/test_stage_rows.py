@@ -14,6 +14,8 @@ from weft.schedule.stage_rows import ROWS
 from weft.uop.ops import AxisType, Ops
 
 Array = np.ndarray[Any, Any]
+# of devices that keep rows in fast memory of a core
+pytestmark = pytest.mark.device("CPU")
 
 
 def numbers(*shape: int) -> Array:

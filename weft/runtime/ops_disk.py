@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.contracts import Allocator, BaseDevice
+from weft.device import Device
 from weft.errors import DataError, DeviceError
 
 # The most bytes that one system call moves, and that a copy from file to file holds.
@@ -245,5 +246,6 @@ class DiskDevice(BaseDevice):
 
     def _refuse_to_render(self) -> Any:
         raise DeviceError(
-            f'{self.name} only stores and computes nothing; move the Tensor first: x.to("CPU")'
+            f"{self.name} only stores and computes nothing; move the Tensor first: "
+            f'x.to("{Device.DEFAULT}")'
         )
