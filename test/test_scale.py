@@ -72,7 +72,9 @@ def test_nothing_is_left_behind() -> None:
     before = left()
     for _ in range(3):
         work()
-    assert left() == before
+    # other tests may have left something in `before` that has ended since
+    memory, nodes = left()
+    assert memory == before[0] and nodes <= before[1]
 
 
 def test_what_is_remembered_of_calls_does_not_grow() -> None:

@@ -243,6 +243,7 @@ def test_a_stopped_pool_still_does_the_work(count):
 
 
 @needs_native
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="/proc is not mounted")
 def test_workers_leave_signals_to_the_main_thread(count):
     """A signal must interrupt the main thread's sleep, so no worker may be the one to get it."""
     call(pool, count, 100)

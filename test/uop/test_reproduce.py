@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from pathlib import Path
 
 import pytest
 
@@ -108,6 +109,8 @@ def test_the_innermost_rewrite_saves_its_graph() -> None:
     assert saved_by(caught.value) is inner
 
 
-def test_a_folder_that_cannot_be_written_is_no_second_error() -> None:
-    with Context(WEFT_CACHE="/proc/nowhere"):
+def test_a_folder_that_cannot_be_written_is_no_second_error(tmp_path: Path) -> None:
+    # nobody makes a folder below a file, not even who may write everywhere
+    (tmp_path / "file").write_text("")
+    with Context(WEFT_CACHE=str(tmp_path / "file" / "nowhere")):
         assert save_graph(UOp.const(dtypes.int32, 1), "title") is None
