@@ -307,6 +307,10 @@ class Graph(Protocol):
     def replay(self) -> None:
         """Runs all launches in order, with the words as they are now."""
 
+    @property
+    def begun(self) -> int:
+        """How many launches of the last replay may have begun, asked while it runs too."""
+
     def begin(self) -> None:
         """As `replay`, but may return before all is done: `finish` has to follow."""
 

@@ -80,6 +80,10 @@ class OutOfMemory(WeftError, MemoryError):
     """A device could not give the memory that was asked of it."""
 
 
+class LostError(WeftError):
+    """Memory whose contents were lost: a step that wrote it was left in the middle."""
+
+
 class CompileError(WeftError):
     """A backend compiler refused a program."""
 

@@ -24,6 +24,7 @@ from weft.engine.forms import (
     sources_of,
     state_now,
 )
+from weft.engine.interrupts import writing_in_place
 from weft.engine.known import forget, forget_readers
 from weft.engine.launch import Launch, NoLaunch, make_launch
 from weft.engine.operands import user_line
@@ -194,8 +195,9 @@ def realize_forms(cells: Iterable[Cell]) -> bool:
         if not isinstance(launch, Launch):
             return False
         try:
-            with engine.uninterrupted(not is_repeatable):
-                made = launch.run(tuple(numbers))
+            with writing_in_place([] if is_repeatable else list(written)) as writing:
+                made = launch.run(tuple(numbers), writing)
+                writing.end()
                 _settle_all(list(wanted), known, made, written)
         except OutOfMemory:
             return False

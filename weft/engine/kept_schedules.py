@@ -119,6 +119,7 @@ def keep(key: str | None, prepared: Prepared, origins: Sequence[Origin]) -> None
         ],
         "results": prepared.results,
         "overwritten": prepared.overwritten,
+        "first_write": prepared.first_write,
         "executed": prepared.executed,
         "arenas": prepared.arenas,
         "conditions": [
@@ -161,6 +162,7 @@ def _decode(
         [_below(len(request.writes), number) for number in head["executed"]],
         arenas,
         tuple([_condition(row, request, origins) for row in head["conditions"]]),
+        _count(head["first_write"]),
     )
 
 

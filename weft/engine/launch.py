@@ -19,6 +19,7 @@ from weft.dtype import dtypes
 from weft.engine import realize as engine
 from weft.engine import schedule
 from weft.engine.forms import forgotten_with_calls
+from weft.engine.interrupts import NOTHING, Writing
 from weft.engine.prepared import Memory, Prepared
 from weft.engine.spare import ALONE
 from weft.engine.storage import Held, buffer_of, shaped
@@ -156,7 +157,7 @@ class Launch:
         assert step.runner is not None
         return step.runner.program, numbers, next(iter(self._results), -1)
 
-    def _run_one(self, storages: Sequence[UOp]) -> dict[int, tuple[UOp, UOp]]:
+    def _run_one(self, storages: Sequence[UOp], writing: Writing) -> dict[int, tuple[UOp, UOp]]:
         assert self._one is not None
         program, numbers, number = self._one
         made: dict[int, tuple[UOp, UOp]] = {}
@@ -172,6 +173,7 @@ class Launch:
             storage = storages[place_number]
             held = storage.held
             buffers.append(buffer_of(storage) if held is None or not held.buffer else held.buffer)
+        writing.begin()
         self._submit(program, buffers, (), False, self.prepared.steps[0].origin)
         return made
 
@@ -198,7 +200,9 @@ class Launch:
         for program, arguments, _ in self._parts:
             self._graph.record(program, [(number, byte) for number, byte, *_ in arguments])
 
-    def _replay(self, graph: Graph, storages: Sequence[UOp]) -> dict[int, tuple[UOp, UOp]]:
+    def _replay(
+        self, graph: Graph, storages: Sequence[UOp], writing: Writing
+    ) -> dict[int, tuple[UOp, UOp]]:
         """All steps in one native call: memory is known by its address."""
         prepared, words = self.prepared, self._words
         for place, number in enumerate(self._order):
@@ -220,6 +224,7 @@ class Launch:
             else:
                 own.append(self._own_memory(memory))
                 words[number] = own[-1].address
+        writing.watch(lambda: graph.begun > prepared.first_write)
         graph.replay()
         return made
 
@@ -228,9 +233,9 @@ class Launch:
             return engine.table_of(memory)
         return Buffer(memory.device, memory.size, memory.dtype).allocate()
 
-    def _run_all(self, storages: Sequence[UOp]) -> dict[int, tuple[UOp, UOp]]:
+    def _run_all(self, storages: Sequence[UOp], writing: Writing) -> dict[int, tuple[UOp, UOp]]:
         if self._graph is not None:
-            return self._replay(self._graph, storages)
+            return self._replay(self._graph, storages, writing)
         prepared = self.prepared
         found = dict(enumerate([buffer_of(storages[number]) for number in self._order]))
         made: dict[int, tuple[UOp, UOp]] = {}
@@ -247,7 +252,9 @@ class Launch:
             else:
                 arena = arenas[memory.device]
                 found[number] = arena.view(memory.size, memory.dtype, memory.offset)
-        for program, arguments, origin in self._parts:
+        for step, (program, arguments, origin) in enumerate(self._parts):
+            if step == prepared.first_write:
+                writing.begin()
             taken = [
                 found[number] if is_whole else found[number].view(size, dtype, byte)
                 for number, byte, size, dtype, is_whole in arguments
@@ -255,9 +262,10 @@ class Launch:
             self._submit(program, taken, (), False, origin)
         return made
 
-    def run(self, storages: Sequence[UOp]) -> list[tuple[UOp, UOp]]:
+    def run(self, storages: Sequence[UOp], writing: Writing = NOTHING) -> list[tuple[UOp, UOp]]:
         """The BUFFER of each new value, and a view of it in its shape."""
-        made = self._run_all(storages) if self._one is None else self._run_one(storages)
+        run = self._run_all if self._one is None else self._run_one
+        made = run(storages, writing)
         GlobalCounters.kernel_count += len(self.prepared.steps)
         GlobalCounters.global_ops += self._ops
         GlobalCounters.global_mem += self._mem

@@ -53,6 +53,7 @@ class Prepared:
     executed: list[int]  # which of the request's writes happen (what nobody reads is dropped)
     arenas: dict[Any, int]
     conditions: tuple[Condition, ...] = ()  # on the values of variables
+    first_write: int = 0  # the first step that writes one of `overwritten`
 
 
 @dataclass

@@ -11,12 +11,9 @@ it.
 
 from __future__ import annotations
 
-import signal
-import sys
 import threading
 import time
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from weft.device import Buffer, Device
@@ -28,6 +25,7 @@ from weft.engine.forms import refuse_while_tracing
 from weft.engine.holders import holders_text as holders_text
 from weft.engine.host import is_same_storage, is_storage, is_stored_view
 from weft.engine.host_calls import CallTable, Pairs, compute_calls, may_run, with_kernels
+from weft.engine.interrupts import NOTHING, Writing, writing_in_place
 from weft.engine.known import forget, forget_readers, remember, stored_along, with_known
 from weft.engine.linear import compile_linear as compile_linear
 from weft.engine.linear import run_linear as run_linear
@@ -90,8 +88,9 @@ def realize_cells(cells: Iterable[Cell], live: Iterable[Cell] = ()) -> None:
         twins = _states_before(stages) if prepared.overwritten else {}
         load_programs(prepared, checks)
         # an interrupt between a write and the note that it happened would write twice
-        with uninterrupted(bool(prepared.overwritten)):
-            results = execute(prepared, request, checks)
+        with writing_in_place([request.inputs[i] for i in prepared.overwritten]) as writing:
+            results = execute(prepared, request, checks, writing)
+            writing.end()
             if checks is not None:
                 checks.finish(results[len(wanted) :], request.values)
                 del results[len(wanted) :]
@@ -356,7 +355,12 @@ def _load_programs(prepared: Prepared, checks: Checks | None) -> None:
             step.kernel = None
 
 
-def execute(prepared: Prepared, request: Request, checks: Checks | None = None) -> list[UOp | None]:
+def execute(
+    prepared: Prepared,
+    request: Request,
+    checks: Checks | None = None,
+    writing: Writing = NOTHING,
+) -> list[UOp | None]:
     """Run the steps; the BUFFER of each result. Everything that can fail comes before the first
     launch."""
     load_programs(prepared, checks)
@@ -371,12 +375,13 @@ def execute(prepared: Prepared, request: Request, checks: Checks | None = None) 
             f"{error}; {memory_text(prepared.steps, prepared.inputs, prepared.made)}"
         ) from None
     launches = [(step, arguments_of(step, buffers)) for step in prepared.steps]
-    with uninterrupted(bool(prepared.overwritten)):
-        for step, arguments in launches:
-            if checks is None:
-                launch(step, arguments, request.values)
-            else:
-                checks.run(step, arguments, request.values, launch)
+    for number, (step, arguments) in enumerate(launches):
+        if number == prepared.first_write:
+            writing.begin()
+        if checks is None:
+            launch(step, arguments, request.values)
+        else:
+            checks.run(step, arguments, request.values, launch)
     if recorder is not None:
         recorder.after_execute(nodes)
     return [None if number is None else nodes[number] for number in prepared.results]
@@ -463,49 +468,6 @@ def _account(name: str, step: Step, ops: int, mem: int, seconds: float | None) -
         return
     GlobalCounters.time_sum_s += seconds
     say_launch(name, step.runner is None, step.device, step.origin, ops, mem, seconds)
-
-
-def uninterrupted(writes_in_place: bool) -> AbstractContextManager[None]:
-    """Ctrl-C waits until a schedule that writes in place is through."""
-    if not writes_in_place or threading.current_thread() is not threading.main_thread():
-        return _NOTHING
-    return _WithoutInterrupts()
-
-
-_NOTHING = nullcontext()
-# After so long, who pressed Ctrl-C is told why nothing happens.
-_SILENT_SECONDS = 1.0
-
-
-class _WithoutInterrupts:
-    """Notes Ctrl-C, and gives it to whoever it was for in the end."""
-
-    __slots__ = ("_before", "_caught")
-
-    def __enter__(self) -> None:
-        self._caught: threading.Timer | None = None
-        self._before = signal.getsignal(signal.SIGINT)
-        # None: somebody has set it who knows no Python
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._note)
-
-    def _note(self, number: int, frame: Any) -> None:
-        if self._caught is None:
-            self._caught = threading.Timer(_SILENT_SECONDS, _say_waiting)
-            self._caught.daemon = True
-            self._caught.start()
-
-    def __exit__(self, *error: object) -> None:
-        if self._before is None:
-            return
-        signal.signal(signal.SIGINT, self._before)
-        if self._caught is not None:
-            self._caught.cancel()
-            signal.raise_signal(signal.SIGINT)
-
-
-def _say_waiting() -> None:
-    print("weft: Ctrl-C waits for a step that writes in place", file=sys.stderr, flush=True)
 
 
 def synchronize_all(devices: Iterable[str]) -> None:

@@ -235,7 +235,16 @@ def _prepare(schedule: Schedule, inputs: int) -> Prepared:
     overwritten = [number_of(m) for m in schedule.overwritten if -inputs <= m.arg.number <= -1]
     if DEBUG >= 3:
         say_schedule(schedule.items)
-    return Prepared(inputs, memories, steps, results, overwritten, schedule.executed, arenas)
+    return Prepared(
+        inputs,
+        memories,
+        steps,
+        results,
+        overwritten,
+        schedule.executed,
+        arenas,
+        first_write=schedule.first_write,
+    )
 
 
 def clear_schedules() -> None:

@@ -92,6 +92,11 @@ class CUDAGraph:
         self._launches.append(_Launch(program, tuple(arguments), origin))
         self._drop()
 
+    @property
+    def begun(self) -> int:
+        """All of them: they are submitted together."""
+        return len(self._launches)
+
     def begin(self) -> None:
         """Submits everything; the host need not wait."""
         self.replay()

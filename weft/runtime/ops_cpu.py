@@ -176,7 +176,14 @@ class CPUGraph:
             return
         start = time.perf_counter()
         pool.run_guarded(self._address, self._rows, self._threads)
-        self._may_be_long = time.perf_counter() - start > _LONG_SECONDS
+        # without variables the next replay does the same
+        is_long = time.perf_counter() - start > _LONG_SECONDS
+        self._may_be_long = is_long or any([program.n_vars for program, _ in self._launches])
+
+    @property
+    def begun(self) -> int:
+        """How many launches of the last replay may have begun; only a guarded one tells."""
+        return pool.rows_begun if self._may_be_long else len(self._launches)
 
     def begin(self) -> None:
         """As `replay`, but may return before all is done: `finish` has to follow."""

@@ -110,9 +110,11 @@ class NativePool:
             self._start(threads)
         if self._is_guarding or threading.get_ident() != self._main or not self._raise:
             # a handler that computes something, inside of a kernel, waits for it
+            self._row.value = count
             self._run_table(self._state, table, 0, count, threads)
             return
         self._is_guarding = True
+        self._row.value = 0
         try:
             left = self._run_guarded(self._state, table, count, threads)
         finally:
@@ -123,6 +125,11 @@ class NativePool:
                     self._abandon()
             finally:
                 self._raise()
+
+    @property
+    def rows_begun(self) -> int:
+        """The row of the last guarded table that runs now, or the last one of it."""
+        return self._row.value
 
     def _abandon(self) -> None:
         """Takes the workers out of the kernels that they run, in a region that its caller left."""
@@ -243,6 +250,7 @@ class NativePool:
         self._run_guarded = ctypes.CFUNCTYPE(number, pointer, pointer, number, word)(guarded)
         self._close_abandoned = ctypes.CFUNCTYPE(word, pointer)(abandon)
         self._release = ctypes.CFUNCTYPE(None, pointer)(release)
+        self._row = ctypes.c_int64.from_address(words + 8 * WORDS["row"])
         self._raise: Callable[[], None] | None = None
         python: Any = getattr(ctypes, "pythonapi", None)
         if failed or python is None:

@@ -380,6 +380,7 @@ define internal i32 @run_table(ptr %state, ptr %table, i64 %first, i64 %count, i
                                ptr %phase) {{
 entry:
   %pending.p = getelementptr i64, ptr @weft_pool_interrupts, i64 {word_pending}
+  %row.number.p = getelementptr i64, ptr @weft_pool_interrupts, i64 {word_row}
   %is.guarded = icmp eq ptr %phase, @weft_pool_interrupts
   br label %test
 test:
@@ -389,6 +390,8 @@ test:
 look:
   br i1 %is.guarded, label %pending, label %row
 pending:
+  ; before it is asked whether to go on: what is asked may want to know
+  store volatile i64 %i, ptr %row.number.p
   %came = load volatile i64, ptr %pending.p
   %is.pending = icmp ne i64 %came, 0
   br i1 %is.pending, label %ask, label %row

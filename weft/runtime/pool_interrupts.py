@@ -155,7 +155,8 @@ nothing:
 
 # The words of `weft_pool_interrupts`: the phase of a guarded call, the thread that makes it, a
 # signal that came in no phase, the phase that was left, the key under which workers keep their
-# place, four functions of Python, what it raised (three words), `struct sigaction`s (ours, the one
+# place, four functions of Python, what it raised (three words), the row of the table that runs (or
+# is next: a signal between two rows), `struct sigaction`s (ours, the one
 # before, the one that is set now), a jump buffer. The layouts are Linux's on the machines above.
 ACTION_WORDS = 19
 JUMP_WORDS = 64
@@ -169,6 +170,7 @@ WORDS = {
     "fetch": 7,
     "release": 8,
     "error": 9,
+    "row": 12,
     "action": 16,
     "before": 40,
     "now": 64,

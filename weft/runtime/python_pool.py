@@ -63,6 +63,8 @@ class PythonPool:
             self.run(*rows[3 * index : 3 * index + 3])
 
     is_prepared = True
+    # of a guarded table, as far as anybody can tell
+    rows_begun = 1 << 62
 
     def run_guarded(self, table: int, count: int, threads: int) -> None:
         """As `run_table`. Signals come when it is done: these threads cannot be told to stop."""

@@ -73,6 +73,7 @@ class Schedule:
     overwritten: list[UOp] = field(default_factory=list)  # BUFFERs that STOREs of the graph write
     tables: dict[UOp, bytes] = field(default_factory=dict)  # BUFFERs that come with contents
     executed: list[int] = field(default_factory=list)  # the numbers in the tags of these STOREs
+    first_write: int = 0  # the first item that does one of them
 
 
 @dataclass(frozen=True)
@@ -309,9 +310,11 @@ def _finish(wanted: list[UOp], ordered: list[Built], homes: dict[UOp, UOp]) -> S
         else:
             schedule.results.append(homes.get(value))
     written: dict[UOp, None] = {}
-    for kernel in ordered:
+    for number, kernel in enumerate(ordered):
         for node in kernel.writes:
             if node.op is Ops.STORE:
+                if not written:
+                    schedule.first_write = number
                 written.setdefault(storage_of(node.src[0]))
                 if isinstance(node.tag, tuple):
                     schedule.executed.append(node.tag[1])

@@ -24,6 +24,7 @@ from weft.dtype import dtypes
 from weft.engine import history, host, record
 from weft.engine import realize as engine
 from weft.engine.cell import Cell
+from weft.engine.interrupts import is_lost, lose
 from weft.engine.jit.arguments import Arguments
 from weft.engine.jit.guards import Guards
 from weft.engine.jit.objects import (
@@ -69,6 +70,9 @@ def run_recorded(
             with observed.watching():
                 result = function(*args, **kwargs)
             recording.finish(result)
+    except KeyboardInterrupt:
+        # what was interrupted is not begun again: writes that wait do not happen
+        raise
     except BaseException:
         recording.abandon()
         raise
@@ -563,7 +567,9 @@ class Recording:
         history.overwrite([storage for storage in written if storage is not None])
         for stand_in in self.stand_ins.values():
             original, cell = stand_in.original, stand_in.cell
-            if cell.version:
+            if is_lost(stand_in.node):
+                lose([stand_in.storage])
+            elif cell.version:
                 is_elsewhere = cell.is_realized or self._is_constant(cell)
                 if is_elsewhere and cell.storage is not stand_in.node:
                     original.overwrite(self._original_of(cell.value))

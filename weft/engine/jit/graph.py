@@ -16,6 +16,7 @@ from weft.device import Buffer
 from weft.engine import history
 from weft.engine import realize as engine
 from weft.engine.cell import Cell, now
+from weft.engine.interrupts import Writing, is_lost, writing_in_place
 from weft.engine.jit.arguments import Arguments
 from weft.engine.jit.launches import Fresh, Launches, no_value
 from weft.engine.jit.objects import child_of, remove_child, set_child
@@ -325,14 +326,18 @@ class CapturedGraph:
             return MISS
         written = [storages[label] for label in self._written_labels]
         written += self._written_outside
+        if any([is_lost(node) for node in self._outside]):
+            # running the function says so
+            self.missed = "memory that it takes was lost when Ctrl-C came"
+            return MISS
         if any(Cell.is_shared(node) for node in written):
             # since it was captured somebody else got the same memory: writing moves away from it
             self.missed = "memory that it writes to is another Tensor's as well"
             return MISS
         if written:
             self._compute_readers(written)
-        with engine.uninterrupted(bool(written)):
-            return self._do(call, known, storages, written)
+        with writing_in_place(written) as writing:
+            return self._do(call, known, storages, written, writing)
 
     def replay_over(self, memory: Sequence[Buffer]) -> Any:
         """As `replay`, of a plain graph, for arguments that are all of these memories."""
@@ -363,6 +368,7 @@ class CapturedGraph:
         known: dict[Label, Tensor],
         storages: dict[Label, UOp],
         written: list[UOp],
+        writing: Writing,
     ) -> Any:
         """Launch, and let everybody know what has changed."""
         draws = self._draw()
@@ -372,11 +378,13 @@ class CapturedGraph:
 
         with_once = bool(self.launches.once) and self._has_changed(storages)
         try:
-            fresh = self.launches.launch(self._buffers(call, storages), value_of, with_once)
+            buffers = self._buffers(call, storages)
+            fresh = self.launches.launch(buffers, value_of, with_once, writing)
         except BaseException:
             # the kept steps may have been interrupted: they run again
             self._watched = None
             raise
+        writing.end()
         history.overwrite(written)
         forget_readers(set(written))
         for node in written:

@@ -14,12 +14,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import Any
 
 from weft.contracts import Graph
 from weft.device import Buffer, Device
 from weft.dtype import dtypes
 from weft.engine import realize as engine
+from weft.engine.interrupts import NOTHING, Writing
 from weft.engine.jit.templates import Label, Source
 from weft.engine.jit.trace import Role, Run
 from weft.engine.memory import ALIGNMENT, plan_memory
@@ -81,6 +83,7 @@ class Launches:
         self.sources: list[dict[str, Source]] = []  # of each step's variables
         self.numbers: dict[Any, int] = {}  # by role
         self.written: dict[int, None] = {}
+        self._first_write: int | None = None  # the first step that writes to the caller's memory
         self._number_memory(run)
         self._escape(escaping)
         # steps that depend on nothing but state that is only read: done again when that changes
@@ -146,6 +149,8 @@ class Launches:
                 local[position] = self._made(number, position, memory)
             for position in prepared.overwritten:
                 self.written.setdefault(local[position])
+            if prepared.overwritten and self._first_write is None:
+                self._first_write = len(self.steps) + prepared.first_write
             named = dict(zip(names, values, strict=True))
             for step in prepared.steps:
                 arguments = tuple((local[m], offset, size) for m, offset, size in step.arguments)
@@ -248,6 +253,9 @@ class Launches:
     def _build_segments(self) -> list[Any]:
         """Neighbouring launches that one graph of a device can hold, and the others one by one."""
         segments: list[Any] = []
+        # of each graph, how many launches come before the first one that writes in place
+        self._unwritten: list[int] = []
+        first_write = len(self.steps) if self._first_write is None else self._first_write
         kind: Any = None
         skipped = set(self.once)
         for position, step in enumerate(self.steps):
@@ -256,9 +264,12 @@ class Launches:
             wanted = None if step.runner is None else Device[step.device].graph
             if wanted is None:
                 segments.append(position)
+                self._unwritten.append(0)
             else:
                 if wanted is not kind:
                     segments.append(wanted(self.words))
+                    self._unwritten.append(0)
+                self._unwritten[-1] += position < first_write
                 assert step.runner is not None
                 words = self._word_arguments(position)
                 segments[-1].record(step.runner.program, words, step.origin)
@@ -292,7 +303,11 @@ class Launches:
         return result + [(self._value_words[sources[n]], 0) for n in step.runner.variables]
 
     def launch(
-        self, inputs: Sequence[Buffer], value_of: Callable[[Source], int], with_once: bool
+        self,
+        inputs: Sequence[Buffer],
+        value_of: Callable[[Source], int],
+        with_once: bool,
+        writing: Writing = NOTHING,
     ) -> Fresh:
         """Run the steps over the inputs' buffers; the new memory."""
         if self._segments is None:
@@ -329,15 +344,22 @@ class Launches:
             skipped = set(self.once)
             for position in range(len(self.steps)):
                 if position not in skipped:
+                    self._say_begun(position, writing)
                     self._launch_one(position, used)
             return fresh
-        for segment in self._segments:
+        for segment, unwritten in zip(self._segments, self._unwritten, strict=True):
             if isinstance(segment, int):
+                self._say_begun(segment, writing)
                 self._launch_one(segment, used)
             else:
+                writing.watch(partial(_has_begun, segment, unwritten))
                 segment.replay()
         self.count()
         return fresh
+
+    def _say_begun(self, position: int, writing: Writing) -> None:
+        if self._first_write is not None and position >= self._first_write:
+            writing.begin()
 
     def prepare_whole(self, memory: Sequence[Buffer]) -> Fresh | None:
         """All of `launch` but a replay of `whole` and the counting, given the memory of all
@@ -426,6 +448,11 @@ class Launches:
             ops += sym_infer(runner.ops, values)
             mem += sym_infer(runner.mem, values)
         return ops, mem
+
+
+def _has_begun(graph: Graph, unwritten: int) -> bool:
+    """Whether a graph has come to the launch after these."""
+    return graph.begun > unwritten
 
 
 def no_value(source: Source) -> int:
