@@ -20,6 +20,8 @@ UNROLLED_TERMS = 16
 # values that one axis chooses between, each written out beside the others: the bits of a byte,
 # the pieces of a small CAT
 CHOICES = 8
+# rows and lanes of a square that registers transpose: a larger one is only longer
+SQUARE = 16
 # outputs of one program that are loop nests of their own
 NESTS = 48
 # columns of a panel in fast memory: one vector of the widest machine, several of others

@@ -66,6 +66,7 @@ class Target:
     # ------------------------------------------------------------ launches
     # to wake another core up, or to begin a kernel: work that is shorter gains nothing by it
     launch_cycles: int = 1 << 13
+    core_rounds: int = 4  # rounds of shared loops for each core, which even out a slow one
     has_threads: bool = False  # THREAD axes: the kernel runs part of its outermost axis per call
     max_buffers: int = 256
     # ------------------------------------------------------------ instructions

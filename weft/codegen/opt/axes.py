@@ -18,6 +18,8 @@ from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
 LOOP_KINDS = (AxisType.LOOP, AxisType.REDUCE)
+# the first number of a copy of an axis: those before it are the pieces of a split
+FRESH = 3
 
 
 def index_const(value: int) -> UOp:
@@ -100,8 +102,7 @@ def fresh_axes(ast: UOp, axes: Iterable[UOp]) -> dict[UOp, UOp]:
     taken = {axis.arg.number for axis in all_axes(ast)}
     fresh: dict[UOp, UOp] = {}
     for axis in axes:
-        # 0 to 2 are the pieces of a split
-        place = 3
+        place = FRESH
         number = (*axis.arg.number, place)
         while any([other[: len(number)] == number for other in taken]):
             place += 1

@@ -12,23 +12,19 @@ expand finds the rows of a square and exchanges lanes before it stores them.
 
 from __future__ import annotations
 
+from weft.budgets import CHOICES
 from weft.codegen.opt.actions import apply_opt
 from weft.codegen.opt.axes import closed_axes, size_of
 from weft.codegen.opt.cost import Choice, Proposal, body_cost
 from weft.codegen.opt.opt import Opt, OptError, OptOps
 from weft.codegen.opt.strides import Strides
-from weft.codegen.opt.survey import Nest, extent
+from weft.codegen.opt.survey import Nest
 from weft.codegen.opt.tile import lanes_of
 from weft.machine import Target
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 from weft.uop.rewrite import graph_rewrite
 from weft.uop.symbolic import sym
-
-# copies of an element that lie side by side: what lanes can be exchanged with
-COPIES = (2, 4, 8)
-# elements read in a row, at least
-LEAST_LANES = 4
 
 
 def split_divided(ast: UOp, target: Target) -> UOp:
@@ -55,7 +51,11 @@ def _divided(ast: UOp) -> tuple[UOp, int] | None:
         if node.op is not Ops.IDIV or node.src[1].op is not Ops.CONST:
             continue
         axis, divisor = node.src[0], node.src[1].arg
-        if axis.op is not Ops.RANGE or axis.src[0].op is not Ops.CONST or divisor not in COPIES:
+        if (
+            axis.op is not Ops.RANGE
+            or axis.src[0].op is not Ops.CONST
+            or not _is_exchanged(divisor)
+        ):
             continue
         if size_of(axis) % divisor == 0:
             divisors[axis] = min(divisor, divisors.get(axis, divisor))
@@ -69,6 +69,11 @@ def _divided(ast: UOp) -> tuple[UOp, int] | None:
     return None
 
 
+def _is_exchanged(copies: int) -> bool:
+    """Whether lanes can be exchanged with so many copies: a small power of two."""
+    return 1 < copies <= CHOICES and copies.bit_count() == 1
+
+
 def propose_interleave(nest: Nest, target: Target) -> Proposal | None:
     """What writes each vector that is read to several places; nothing if there is no such axis."""
     if nest.is_fill or nest.stages or len(nest.bodies) != 1:
@@ -78,12 +83,12 @@ def propose_interleave(nest: Nest, target: Target) -> Proposal | None:
     reads = stores.loads
     for copies in stores.own:
         size = copies.src[0]
-        if size.op is not Ops.CONST or size.arg not in COPIES:
+        if size.op is not Ops.CONST or not _is_exchanged(size.arg):
             continue
         if any([place.get(copies) != 1 for place in places]):
             continue
         for axis in stores.own:
-            if axis.src[0].op is not Ops.CONST or extent(axis) < LEAST_LANES:
+            if axis.src[0].op is not Ops.CONST:
                 continue
             if any([place.get(axis) != size.arg for place in places]):
                 continue
@@ -91,6 +96,8 @@ def propose_interleave(nest: Nest, target: Target) -> Proposal | None:
             if not once or any([{axis, copies} & i.masked for i in reads]):
                 continue
             lanes = lanes_of(axis, stores.items, target)
+            if lanes == 1:
+                continue
             opts = [
                 Opt(OptOps.VECTOR, axis.arg.number, lanes),
                 Opt(OptOps.UPCAST, copies.arg.number, 0),

@@ -20,9 +20,6 @@ from weft.machine import Target
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
-# rounds of all streams that have to be left for each core
-LEAST_ROUNDS = 8
-
 
 def is_one_stream(body: Body, vector: UOp | None, axis: UOp | None, target: Target) -> bool:
     """Whether rows that adjoin in memory are read from far away, each of them once, and leave what
@@ -33,7 +30,7 @@ def is_one_stream(body: Body, vector: UOp | None, axis: UOp | None, target: Targ
         if item.steps is None or axis not in item.ranges:
             continue
         row = extent(vector) * item.dtype.itemsize
-        if body.reuse(item) > target.streams or _shared(body, axis) + row > target.l1 * 3 // 4:
+        if body.reuse(item) > target.streams or _shared(body, axis) + row >= target.l1:
             # arithmetic takes longer than reading, or the rows push out what they share
             return False
         # bytes take longer to widen than to read: rows of them share the other operand
@@ -52,7 +49,7 @@ def rows_of_stream(body: Body, vector: UOp | None, axis: UOp, copies: int, targe
         return 1
     rows = target.stream_bytes // (extent(vector) * streams[0].dtype.itemsize)
     rounds = volume([other for other in body.around if other in streams[0].ranges])
-    rows = max(1, min(rows, rounds // (copies * LEAST_ROUNDS * target.cores)))
+    rows = max(1, min(rows, rounds // (2 * copies * target.core_rounds * target.cores)))
     # the last round overlaps the one before: as little as possible
     return min(range(rows, rows // 2, -1), key=lambda n: -extent(axis) % (copies * n))
 

@@ -16,8 +16,6 @@ from weft.uop.args import AxisType
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
-# outermost rounds per core that even out a slow one
-ROUNDS_PER_CORE = 4
 # share of a round by which the last core is late, for each doubling of their number
 LATE = 1 / 16
 # share of the time that a kernel in more parts may take: less is gained than a model can promise
@@ -67,7 +65,7 @@ def thread_opts(outline: Outline, target: Target, refill: float = 0.0) -> list[O
     chosen: list[UOp] = []
     for axis in shared:
         # nothing is computed again for a round more, and a core that is late has fewer to do
-        if volume(chosen) >= ROUNDS_PER_CORE * target.cores:
+        if volume(chosen) >= target.core_rounds * target.cores:
             break
         chosen.append(axis)
     names = [axis.arg.number for axis in chosen]
@@ -76,7 +74,7 @@ def thread_opts(outline: Outline, target: Target, refill: float = 0.0) -> list[O
     for axis in [axis for axis in loops if axis not in shared]:
         times = [
             slowest_core(rounds, parts, extent(axis), refill, target.cores)
-            for parts in range(1, min(extent(axis), ROUNDS_PER_CORE * target.cores) + 1)
+            for parts in range(1, min(extent(axis), target.core_rounds * target.cores) + 1)
         ]
         parts = 1 + times.index(min(times))
         if times[parts - 1] > WORTHWHILE * times[0]:

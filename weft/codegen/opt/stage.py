@@ -9,7 +9,9 @@ other axes are open.
 
 from __future__ import annotations
 
-from weft.budgets import CHOICES
+from math import gcd
+
+from weft.budgets import CHOICES, SQUARE, UNROLLED_TERMS
 from weft.codegen.opt.axes import (
     fresh_axes,
     index_const,
@@ -26,9 +28,6 @@ from weft.machine import Target
 from weft.uop.args import AxisType, StageArg
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
-
-# copies of a load that are read as rows
-SQUARE = 8
 
 
 def stage(ast: UOp, slot: int, axes: list[UOp], target: Target) -> UOp:
@@ -55,7 +54,7 @@ def stage(ast: UOp, slot: int, axes: list[UOp], target: Target) -> UOp:
     used = sum(scratch_of(u) for u in order if u.op is Ops.STAGE)
     changes: dict[UOp, UOp] = {}
     for value in values:
-        staged = _staged(ast, value, axes, number + len(changes), not target.has_local)
+        staged = _staged(ast, value, axes, number + len(changes), _square(target))
         used += scratch_of(staged)
         if used > target.stack_bytes:
             raise OptError(
@@ -108,7 +107,12 @@ def _largest_value(order: list[UOp], load: UOp, ranges: frozenset[UOp]) -> UOp:
     return value
 
 
-def _staged(ast: UOp, value: UOp, axes: list[UOp], number: int, in_squares: bool) -> UOp:
+def _square(target: Target) -> int:
+    """Rows that registers exchange lanes of; 0: it has none to exchange."""
+    return 0 if target.has_local else min(SQUARE, target.vector_registers // 2)
+
+
+def _staged(ast: UOp, value: UOp, axes: list[UOp], number: int, square: int) -> UOp:
     """The STAGE itself: the value over axes of its own."""
     fills = fresh_axes(ast, axes)
     is_vector = axes[-1].arg.kind is AxisType.VECTOR
@@ -120,9 +124,10 @@ def _staged(ast: UOp, value: UOp, axes: list[UOp], number: int, in_squares: bool
         for axis in axes
     }
     is_straight = steps[axes[-1]] <= {0, 1}
-    run = _run_of_neighbours(value, axes, steps) if in_squares and not is_straight else []
-    if run:
-        return _in_squares(value, axes, fills, run, number)
+    run = _run_of_neighbours(value, axes, steps) if square and not is_straight else []
+    rows = gcd(square, size_of(axes[-1]), prod(size_of(axis) for axis in run))
+    if run and rows**2 >= square:
+        return _in_squares(value, axes, fills, run, number, rows)
     shifts = [u.src[1].ranges for u in inside if u.op in (Ops.SHL, Ops.SHR)]
     # written out, shifts are by numbers
     fields = {axis for axis in axes if size_of(axis) <= CHOICES and axis in set().union(*shifts)}
@@ -134,13 +139,13 @@ def _staged(ast: UOp, value: UOp, axes: list[UOp], number: int, in_squares: bool
         if kind is AxisType.VECTOR and axis is axes[-1] and is_straight:
             # a straight copy keeps its lanes; a turning one is better off without
             fill = with_kind(fill, AxisType.VECTOR)
-        elif kind is AxisType.UPCAST and size_of(axis) <= 16 and is_straight:
+        elif kind is AxisType.UPCAST and size_of(axis) <= UNROLLED_TERMS and is_straight:
             fill = with_kind(fill, AxisType.UPCAST)
         elif axis in fields:
             fill = with_kind(fill, AxisType.UPCAST)
         elif not is_straight and steps[axis] == {1}:
             # neighbours in memory are read together, so that each line is touched once
-            width = next(n for n in (16, 8, 4, 2, 1) if size_of(axis) % n == 0)
+            width = gcd(size_of(axis), UNROLLED_TERMS)
             tiles = piece(fill, 0, index_const(size_of(axis) // width), AxisType.LOOP)
             item = piece(fill, 1, index_const(width), AxisType.UPCAST)
             values[axis] = tiles * width + item
@@ -153,9 +158,9 @@ def _staged(ast: UOp, value: UOp, axes: list[UOp], number: int, in_squares: bool
 
 
 def _run_of_neighbours(value: UOp, axes: list[UOp], steps: dict[UOp, set[int | None]]) -> list[UOp]:
-    """The axes that together are one run of neighbours in memory, if it can be cut into squares."""
+    """The axes that together are one run of neighbours in memory."""
     last = next((i for i, axis in enumerate(axes) if steps[axis] == {1}), None)
-    if last is None or axes[-1].arg.kind is not AxisType.VECTOR or size_of(axes[-1]) % SQUARE:
+    if last is None or axes[-1].arg.kind is not AxisType.VECTOR:
         return []
     for node in value.toposort():
         # as one axis they may appear in addresses only
@@ -167,23 +172,22 @@ def _run_of_neighbours(value: UOp, axes: list[UOp], steps: dict[UOp, set[int | N
     first = last
     while first and steps[axes[first - 1]] == {prod(size_of(a) for a in axes[first : last + 1])}:
         first -= 1
-    run = axes[first : last + 1]
-    return run if prod(size_of(axis) for axis in run) % SQUARE == 0 else []
+    return axes[first : last + 1]
 
 
 def _in_squares(
-    value: UOp, axes: list[UOp], fills: dict[UOp, UOp], run: list[UOp], number: int
+    value: UOp, axes: list[UOp], fills: dict[UOp, UOp], run: list[UOp], number: int, square: int
 ) -> UOp:
     """Lanes along the last axis, copies along the run: rows of both are then exchanged.
 
     STAGE(w[lane*K + i*3 + j], i, j, lane) -> STAGE(w[lane*K + t*8 + u], t, u UPCAST, lane VECTOR)
     """
     whole = fills[run[-1]]
-    tiles = prod(size_of(axis) for axis in run) // SQUARE
+    tiles = prod(size_of(axis) for axis in run) // square
     tile = piece(whole, 0, index_const(tiles), AxisType.LOOP)
-    item = piece(whole, 1, index_const(SQUARE), AxisType.UPCAST)
+    item = piece(whole, 1, index_const(square), AxisType.UPCAST)
     values: dict[UOp, UOp] = dict.fromkeys(run, index_const(0))
-    values[run[-1]] = tile * SQUARE + item
+    values[run[-1]] = tile * square + item
     ended: list[UOp] = []
     for axis in axes:
         if axis in run:

@@ -15,20 +15,15 @@ from dataclasses import replace
 from math import gcd
 
 from weft.budgets import UNROLLED_TERMS
+from weft.codegen.opt.axes import FRESH
 from weft.codegen.opt.cost import Proposal, swept_cost
 from weft.codegen.opt.opt import Opt, OptOps
 from weft.codegen.opt.survey import Body, Item, Nest, extent, volume
-from weft.codegen.opt.tile import Tile
+from weft.codegen.opt.tile import Tile, most_sums
 from weft.helpers import round_up
 from weft.machine import Target
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
-
-# least outputs of one sweep, and lanes that add to them
-SWEEP_OUTPUTS, LEAST_LANES = 1 << 8, 4
-# rows of the matrix that are read side by side
-SIDE_BY_SIDE = 8
-FEW_ROWS = 4
 
 
 def propose_sweep(nest: Nest, tiles: dict[Body, Tile], target: Target) -> Proposal | None:
@@ -55,21 +50,18 @@ def propose_sweep(nest: Nest, tiles: dict[Body, Tile], target: Target) -> Propos
     most = target.l1 // (volume(rows) * main.closers[0].dtype.itemsize)
     cores = -(-target.cores // matrices) if target.has_threads else 1
     # what is near comes in time in shorter pieces, and more than a few sums are in each other's way
-    wants_pages = volume(rows) <= FEW_ROWS or stream.nbytes > target.l3
+    wants_pages = volume(rows) <= target.streams or stream.nbytes > target.l3
     piece = target.page_bytes // stream.dtype.itemsize if wants_pages else 0
     size = _sweep_size(extent(vector), most, piece, lanes, cores)
     if size < lanes:
         return None
     last = main.own[-1]
     assert stream.steps is not None
-    if stream.steps[last] == size <= most // 8:
+    if stream.steps[last] == size:
         # row after row is one piece of memory
         wanted = 1
     else:
-        wanted = _side_by_side(extent(last))
-        if wanted < SIDE_BY_SIDE // 4 and extent(last) >= SIDE_BY_SIDE:
-            # sums that go to memory and back with every row take longer than short pieces
-            return None
+        wanted = _side_by_side(extent(last), target)
         if not _has_long_rows(stream, vector, last, target):
             return None
     number = vector.arg.number
@@ -80,10 +72,10 @@ def propose_sweep(nest: Nest, tiles: dict[Body, Tile], target: Target) -> Propos
         number = (*number, 1)
     opts.append(Opt(OptOps.SWEEP, number, names or None))
     # of several rows of outputs, each number that they are multiplied with serves two vectors
-    serves_two = volume(rows) > FEW_ROWS // 2 and 2 * wanted < target.vector_registers - 4
+    serves_two = volume(rows) > target.streams // 2 and 2 * wanted <= most_sums(target)
     wide = 2 * lanes if serves_two else lanes
-    opts.append(Opt(OptOps.VECTOR, (*number, 3), gcd(wide, size)))
-    opts += [Opt(OptOps.UPCAST, (*name, 3), 0) for name in names]
+    opts.append(Opt(OptOps.VECTOR, (*number, FRESH), gcd(wide, size)))
+    opts += [Opt(OptOps.UPCAST, (*name, FRESH), 0) for name in names]
     if wanted > 1:
         opts.append(Opt(OptOps.UNROLL, last.arg.number, wanted))
     opts.append(Opt(OptOps.VECTOR, number, lanes))
@@ -94,10 +86,11 @@ def propose_sweep(nest: Nest, tiles: dict[Body, Tile], target: Target) -> Propos
     return Proposal(opts, cost)
 
 
-def _side_by_side(rows: int) -> int:
-    """How many rows are read at a time: as many as wanted, or near that, so that they divide."""
-    counts = range(2 * SIDE_BY_SIDE, 0, -1)
-    near = sorted(counts, key=lambda count: abs(count - SIDE_BY_SIDE))
+def _side_by_side(rows: int, target: Target) -> int:
+    """How many rows are read at a time: two for each stream that memory feeds, or near that, so
+    that they divide."""
+    wanted = 2 * target.streams
+    near = sorted(range(2 * wanted, 0, -1), key=lambda count: abs(count - wanted))
     return next(count for count in near if rows % count == 0)
 
 
@@ -140,10 +133,10 @@ def _sweep_size(outputs: int, most: int, piece: int, lanes: int, cores: int) -> 
         rounds = round_up(max(least, -(-outputs // most)), least)
         if rounds == 1:
             # the last of several rounds may begin earlier, but one alone has to be whole vectors
-            if gcd(outputs, lanes) >= LEAST_LANES:
-                return outputs if outputs >= SWEEP_OUTPUTS else 0
+            if gcd(outputs, lanes) ** 2 >= lanes:
+                return outputs
             rounds = 2
         size = round_up(-(-outputs // rounds), lanes)
         if size >= piece:
             break
-    return size if size >= SWEEP_OUTPUTS else 0
+    return size

@@ -13,7 +13,9 @@ of memory that a block touches are used up while they are in the first cache.
 
 from __future__ import annotations
 
-from weft.budgets import BLOCK_OPS
+from math import isqrt
+
+from weft.budgets import BLOCK_OPS, SQUARE
 from weft.codegen.opt.cost import FEW_APART, Choice, Proposal, body_cost
 from weft.codegen.opt.opt import Opt, OptOps
 from weft.codegen.opt.survey import Body, Nest, extent, volume
@@ -21,14 +23,6 @@ from weft.codegen.opt.tile import lanes_of
 from weft.machine import Target
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
-
-# lanes and rows of a square at most; more only makes the code longer
-SQUARE = 16
-LEAST_ROWS = 4
-# elements of a block of squares: along what is read, and along what is written
-BLOCK = (64, 64)
-# of memory that no cache holds: few rows at a time, long pieces of each
-FAR_BLOCK = (128, 16)
 
 
 def propose_transpose(nest: Nest, target: Target) -> Proposal | None:
@@ -45,16 +39,15 @@ def propose_transpose(nest: Nest, target: Target) -> Proposal | None:
         return None
     lanes = min(SQUARE, lanes_of(written, stores.items, target))
     rows = min(SQUARE, target.vector_registers // 2)
-    while rows > 1 and rows * stores.weight() > BLOCK_OPS // 4:
+    while rows > 1 and rows * stores.weight() > BLOCK_OPS:
         rows //= 2
     while rows > extent(read):
         rows //= 2
-    if lanes < LEAST_ROWS or rows < LEAST_ROWS:
+    if lanes == 1 or rows == 1:
         return None
     opts: list[Opt] = []
     names: dict[UOp, tuple[int, ...]] = {}
-    is_far = volume(stores.own) * stores.closers[0].src[1].dtype.itemsize > target.l3
-    for axis, size in zip((read, written), FAR_BLOCK if is_far else BLOCK, strict=True):
+    for axis, size in zip((read, written), _block(stores, target), strict=True):
         names[axis] = axis.arg.number
         if extent(axis) >= 2 * size:
             opts.append(Opt(OptOps.SPLIT, axis.arg.number, size))
@@ -65,6 +58,15 @@ def propose_transpose(nest: Nest, target: Target) -> Proposal | None:
     opts.append(Opt(OptOps.VECTOR, names[written], lanes))
     opts.append(Opt(OptOps.UPCAST, names[read], rows))
     return Proposal(opts, body_cost(stores, Choice(written, lanes, {read: rows}), target))
+
+
+def _block(stores: Body, target: Target) -> tuple[int, int]:
+    """Elements of a block of squares along what is read and along what is written: half of L1. Of
+    memory that no cache holds, few rows at a time and long pieces of each."""
+    itemsize = stores.closers[0].src[1].dtype.itemsize
+    side = 1 << (isqrt(target.l1 // (2 * itemsize)).bit_length() - 1)
+    is_far = volume(stores.own) * itemsize > target.l3
+    return (2 * side, SQUARE) if is_far else (side, side)
 
 
 def _written_axis(stores: Body) -> UOp | None:

@@ -52,7 +52,7 @@ def fitting_tile(body: Body, tile: Tile) -> Tile:
         axis = max(
             [a for a in copies if a is not tile.choice.vector], key=copies.__getitem__, default=None
         )
-        if axis is None or copies[axis] < 4:
+        if axis is None or copies[axis] == 1:
             break
         copies[axis] = next(n for n in range(copies[axis] // 2, 0, -1) if extent(axis) % n == 0)
     return replace(tile, choice=replace(tile.choice, copies=copies))
