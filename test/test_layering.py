@@ -134,6 +134,8 @@ engine.jit.trace
 engine.jit.capture
 engine.jit.check
 engine.jit.launches
+engine.jit.state
+engine.jit.replay
 engine.jit.graph
 engine.jit.fast_path
 engine.jit.pickling

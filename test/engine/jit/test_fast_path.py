@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from weft import Context, Device, Tensor, TinyJit, dtypes
-from weft.engine.jit import fast_path, graph, launches
+from weft.engine.jit import fast_path, launches
 from weft.engine.jit.fast_path import Again
 from weft.knobs import TRAINING
 
@@ -222,7 +222,7 @@ def test_an_interruption_while_kernels_run(monkeypatch: pytest.MonkeyPatch) -> N
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(graph, "_instance", interrupted)
+        patch.setattr(function.captured, "_maker", interrupted)
         for _ in range(3):
             with pytest.raises(KeyboardInterrupt):
                 function(x)

@@ -17,6 +17,7 @@ import gc
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from weft.device import Device
@@ -37,9 +38,29 @@ from weft.engine.jit.objects import (
 from weft.engine.jit.observe import Observed
 from weft.engine.jit.parameters import PREFIX, Number, NumberBook, UsedAsMore
 from weft.engine.jit.places import state_roots
-from weft.engine.jit.templates import Label, Source, Template, TemplateMaker
+from weft.engine.jit.templates import (
+    CellOf,
+    ConstantCell,
+    Fill,
+    Input,
+    Label,
+    Made,
+    Move,
+    Outside,
+    OutsideCell,
+    Own,
+    Rebind,
+    Remove,
+    Role,
+    SetChild,
+    Source,
+    Sources,
+    StoredCell,
+    Template,
+    TemplateMaker,
+)
 from weft.engine.jit.tensors import Kind, StandIn, describe, free_of
-from weft.engine.jit.trace import Constant, Execution, Expectation, Role, Run, Tie, labels_in
+from weft.engine.jit.trace import Constant, Execution, Expectation, Run, Tie, labels_in
 from weft.engine.prepared import Prepared, Request
 from weft.engine.storage import buffer_of, memory_of
 from weft.errors import JitError
@@ -114,7 +135,6 @@ class Recording:
         self.before: dict[Label, tuple[Cell, tuple[Any, ...]]] = {}
         self.stand_ins: dict[int, StandIn] = {}  # by id of the stand-in's cell
         self.by_node: dict[UOp, tuple[StandIn, Label]] = {}
-        self.changes: list[Template] = []
         self.groups: dict[Label, Label] = {}
         self.descriptions: dict[Label, tuple[Any, ...]] = {}
         self._stand_in()
@@ -225,11 +245,10 @@ class Recording:
         roles = tuple([self.role_of(node) for node in request.inputs])
         self._refuse_aliases([request.inputs[n] for n in prepared.overwritten], request.inputs)
         given = {request.names[name]: value for name, value in request.values.items()}
-        values = self.classify(given)
         known_as = {original: name for name, original in request.names.items()}
-        names = tuple([known_as[source.name] for source in values])
+        sources = {known_as[source.name]: source for source in self.classify(given)}
         facts = tuple([(n.dtype, n.arg.size, n.arg.device) for n in request.inputs])
-        self.run.executions.append(Execution(prepared, request.key, roles, facts, values, names))
+        self.run.executions.append(Execution(prepared, request.key, roles, facts, sources))
 
     def after_execute(self, nodes: dict[int, UOp]) -> None:
         """Note which memory came out."""
@@ -237,7 +256,7 @@ class Recording:
         count = self.run.executions[-1].prepared.inputs
         for position, node in nodes.items():
             if position >= count:
-                self.made[node] = ("made", number, position)
+                self.made[node] = Made(number, position)
 
     def drew(self, slot: int, words: int, key: tuple[int, int]) -> None:
         """Random numbers."""
@@ -261,28 +280,26 @@ class Recording:
         """What a memory is to this run."""
         stand_in = self.by_node.get(node)
         if stand_in is not None:
-            return ("input", stand_in[1])
+            return Input(stand_in[1])
         found = self.made.get(node)
         if found is not None:
             return found
         if node.arg.number > self.marker:
             memory = memory_of(node)
-            facts = (node.dtype, node.arg.size, node.arg.device)
             self.fresh += 1
-            if memory is not None and memory.is_allocated():
-                role: Role = ("data", self.fresh, *facts, memory.as_memoryview().tobytes())
-            else:
-                role = ("scratch", self.fresh, *facts)
-            self.made[node] = role
+            has_data = memory is not None and memory.is_allocated()
+            contents = memory.as_memoryview().tobytes() if memory and has_data else None
+            facts = (node.dtype, node.arg.size, node.arg.device)
+            role = self.made[node] = Own(self.fresh, *facts, contents)
             return role
-        return ("outside", node)
+        return Outside(node)
 
     def _refuse_aliases(self, overwritten: list[UOp], touched: list[UOp]) -> None:
         """Memory that is reached as an input and from outside, and written: unordered."""
         for node in touched:
             memory = buffer_of(node).base
             self.memory.append(memory)
-            if self.role_of(node)[0] == "outside":
+            if isinstance(self.role_of(node), Outside):
                 self.outside[id(memory)] = node
         self.written |= {id(buffer_of(node).base) for node in overwritten}
         inputs = {id(buffer_of(node).base) for node in self.by_node}
@@ -292,7 +309,7 @@ class Recording:
                 "not see; pass it as one argument, or name it in the function"
             )
 
-    def classify(self, values: dict[str, int]) -> Template:
+    def classify(self, values: dict[str, int]) -> Sources:
         """For each variable where its value comes from."""
         result = []
         for name in sorted(values):
@@ -320,7 +337,7 @@ class Recording:
     def finish(self, result: Any) -> None:
         """Compute what is pending, and write down what came out."""
         changed = self._changed_children()
-        wanted = [t._cell for t in _tensors_in([result, *[child for *_, child in changed]])]
+        wanted = [t._cell for t in _tensors_in([result, *[change.child for change in changed]])]
         wanted += [tensor._cell for _, tensor in self.tensors]
         wanted += [s.cell for s in self.stand_ins.values()]
         wanted = [c for c in wanted if not (self._is_constant(c) or self._stays_inline(c))]
@@ -329,16 +346,14 @@ class Recording:
         engine.realize_cells(wanted, Cell.live)
         maker = TemplateMaker(self.known, self.containers, self.cell_template, self.classify)
         self.run.result = maker.make(result)
-        for kind, label, key, child in changed:
-            template = () if kind == "remove" else maker.make(child)
-            self.run.effects.append((kind, label, key, template))
+        self.run.effects += [_effect(change, maker) for change in changed]
         for label, tensor in self.tensors:
             self._note_tensor(label, tensor, maker)
         for cell in self._overwritten_cells():
             if id(cell) in self.stand_ins or id(cell) in self.of_cell:
                 continue
             if self._has_moved(cell):
-                self.run.effects.append(("move cell", cell, self._new_cell(cell)))
+                self.run.effects.append(Move(cell, self._new_cell(cell)))
         if self.book is not None:
             self.run.numbers = self.book.written()
             if any(isinstance(tensor, Number) for tensor in maker.tensors):
@@ -349,9 +364,9 @@ class Recording:
         self._note_state()
         self._hand_over(maker.tensors)
 
-    def _changed_children(self) -> list[tuple[str, Label, Any, Any]]:
+    def _changed_children(self) -> list[_Change]:
         """Places that hold another tensor, or something else with tensors in it, than before."""
-        changed: list[tuple[str, Label, Any, Any]] = []
+        changed: list[_Change] = []
         for label, container, before in self.children:
             after = _children(container)
             keys = [k for k in after if k not in before or after[k] is not before[k]]
@@ -361,10 +376,10 @@ class Recording:
             if not keys and not gone:
                 continue
             if isinstance(container, (list, deque)):
-                changed.append(("fill", label, None, list(after.values())))
+                changed.append(_Change(Fill, label, None, list(after.values())))
                 continue
-            changed += [("set", label, key, after[key]) for key in keys]
-            changed += [("remove", label, key, None) for key in gone]
+            changed += [_Change(SetChild, label, key, after[key]) for key in keys]
+            changed += [_Change(Remove, label, key, None) for key in gone]
         return changed
 
     def _overwritten_cells(self) -> list[Cell]:
@@ -384,22 +399,22 @@ class Recording:
         """What a new tensor is a view of: a known tensor's storage, or a new one."""
         stand_in = self.stand_ins.get(id(cell))
         label = self.of_cell.get(id(cell) if stand_in is None else id(stand_in.original))
-        return self._new_cell(cell) if label is None else ("of", label)
+        return self._new_cell(cell) if label is None else CellOf(label)
 
     def _new_cell(self, cell: Cell) -> Template:
         if cell in self.cells_before and cell.version == self.cells_before[cell][0]:
-            return ("outside cell", cell)
+            return OutsideCell(cell)
         number = self.new_cells.setdefault(id(cell), len(self.new_cells))
         self.kept.append(cell)
         storage = cell.storage
         if storage is None or not cell.is_realized:
             free, values = free_of(cell.value)
-            return ("constant", number, Constant(free), self.classify(values), cell.pure)
+            return ConstantCell(number, Constant(free), self.classify(values), cell.pure)
         shape, values = free_of(cell.value.shape)
         rebuilt = engine.shaped(storage, cell.value.shape)
         if rebuilt is not cell.value:
             self.run.leaks = "a result is an unusual part of a storage"
-        return ("stored", number, self.role_of(storage), shape, self.classify(values))
+        return StoredCell(number, self.role_of(storage), shape, self.classify(values))
 
     def _note_tensor(self, label: Label, tensor: Tensor, maker: TemplateMaker) -> None:
         """A known tensor that was made another name of something, or whose storage moved."""
@@ -408,13 +423,13 @@ class Recording:
         is_same = tensor._cell is original if stand_in is None else stand_in.original is original
         window = self.arguments.windows.get(label.path[0]) if label.kind == "argument" else None
         if not is_same or tensor._moves != (moves if window is None else window.rest):
-            self.run.effects.append(("rebind", label, None, maker.make_view(tensor)))
+            self.run.effects.append(Rebind(label, maker.make_view(tensor)))
             return
         if stand_in is not None:
             if stand_in.cell.storage is not stand_in.node:
-                self.run.effects.append(("move", label, None, self._new_cell(stand_in.cell)))
+                self.run.effects.append(Move(label, self._new_cell(stand_in.cell)))
         elif original in self.cells_before and self._has_moved(original):
-            self.run.effects.append(("move", label, None, self._new_cell(original)))
+            self.run.effects.append(Move(label, self._new_cell(original)))
 
     def _has_moved(self, cell: Cell) -> bool:
         """Whether a cell from before holds another value now, and not in the memory it had."""
@@ -587,12 +602,31 @@ class Recording:
                 tensor._uop = None
 
 
+@dataclass(frozen=True)
+class _Change:
+    """A place that holds something else than before the run."""
+
+    kind: type[SetChild] | type[Fill] | type[Remove]
+    label: Label
+    key: Any
+    child: Any
+
+
+def _effect(change: _Change, maker: TemplateMaker) -> Template:
+    if change.kind is Remove:
+        return Remove(change.label, change.key)
+    value = maker.make(change.child)
+    if change.kind is Fill:
+        return Fill(change.label, value)
+    return SetChild(change.label, change.key, value)
+
+
+@dataclass(frozen=True)
 class _Place:
     """One place in a container that is otherwise not looked at."""
 
-    def __init__(self, container: Any, key: Any) -> None:
-        self.container = container
-        self.key = key
+    container: Any
+    key: Any
 
 
 def _children(container: Any) -> dict[Any, Any]:

@@ -22,8 +22,8 @@ from weft.device import Buffer, Device
 from weft.dtype import dtypes
 from weft.engine import realize as engine
 from weft.engine.interrupts import NOTHING, Writing
-from weft.engine.jit.templates import Label, Source
-from weft.engine.jit.trace import Role, Run
+from weft.engine.jit.templates import Input, Label, Made, Outside, Own, Role, Source
+from weft.engine.jit.trace import Run
 from weft.engine.memory import ALIGNMENT, plan_memory
 from weft.engine.prepared import Memory, Step
 from weft.engine.spare import Spares
@@ -81,7 +81,7 @@ class Launches:
         self.places: list[Place] = []
         self.steps: list[Step] = []
         self.sources: list[dict[str, Source]] = []  # of each step's variables
-        self.numbers: dict[Any, int] = {}  # by role
+        self.numbers: dict[Role, int] = {}
         self.written: dict[int, None] = {}
         self._first_write: int | None = None  # the first step that writes to the caller's memory
         self._number_memory(run)
@@ -114,64 +114,61 @@ class Launches:
             place.spares.free()
 
     # ------------------------------------------------------------ memory
-    def _place(self, key: Any, dtype: Any, size: int, device: str) -> Place:
-        number = self.numbers.get(key)
+    def _place(self, role: Role, dtype: Any, size: int, device: str) -> Place:
+        number = self.numbers.get(role)
         if number is None:
-            number = self.numbers[key] = len(self.places)
+            number = self.numbers[role] = len(self.places)
             self.places.append(Place(dtype, size, device))
         return self.places[number]
 
     def place_of(self, role: Role, facts: tuple[Any, int, str] | None = None) -> int:
         """The number of a memory; `facts` of an input are those of its first use."""
-        kind = role[0]
-        key = role[:2] if kind in ("data", "scratch") else role
-        if kind == "outside":
-            node = role[1]
-            place = self._place(key, node.dtype, node.arg.size, node.arg.device)
+        if isinstance(role, Outside):
+            node = role.node
+            place = self._place(role, node.dtype, node.arg.size, node.arg.device)
             place.kind = "fixed"
             place.buffer = buffer_of(node)
-        elif kind in ("data", "scratch"):
-            place = self._place(key, *role[2:5])
-            if kind == "data":
-                place.contents = role[5]
-        elif kind == "input" and facts is not None:
-            place = self._place(key, *facts)
-            place.kind, place.label = "input", role[1]
-        return self.numbers[key]
+        elif isinstance(role, Own):
+            place = self._place(role, role.dtype, role.size, role.device)
+            place.contents = role.contents
+        elif isinstance(role, Input) and facts is not None:
+            place = self._place(role, *facts)
+            place.kind, place.label = "input", role.label
+        return self.numbers[role]
 
     def _number_memory(self, run: Run) -> None:
         """All executions' memories in one numbering."""
-        for number, (prepared, _, roles, facts, values, names) in enumerate(run.executions):
+        for number, execution in enumerate(run.executions):
+            prepared = execution.prepared
             local: dict[int, int] = {}
-            for position, role in enumerate(roles):
-                local[position] = self.place_of(role, facts[position])
+            for position, role in enumerate(execution.roles):
+                local[position] = self.place_of(role, execution.facts[position])
             for position, memory in enumerate(prepared.made, prepared.inputs):
                 local[position] = self._made(number, position, memory)
             for position in prepared.overwritten:
                 self.written.setdefault(local[position])
             if prepared.overwritten and self._first_write is None:
                 self._first_write = len(self.steps) + prepared.first_write
-            named = dict(zip(names, values, strict=True))
             for step in prepared.steps:
                 arguments = tuple((local[m], offset, size) for m, offset, size in step.arguments)
                 self.steps.append(
                     Step(arguments, step.device, None, step.is_transfer, step.origin, step.runner)
                 )
                 needed = () if step.runner is None else step.runner.variables
-                self.sources.append({name: named[name] for name in needed})
+                self.sources.append({name: execution.sources[name] for name in needed})
 
     def _made(self, execution: int, position: int, memory: Memory) -> int:
-        key = ("made", execution, position)
-        place = self._place(key, memory.dtype, memory.size, memory.device)
+        role = Made(execution, position)
+        place = self._place(role, memory.dtype, memory.size, memory.device)
         if memory.contents is not None:
             place.kind = "fixed"
             place.buffer = engine.table_of(memory)
-        return self.numbers[key]
+        return self.numbers[role]
 
     def _escape(self, escaping: Sequence[Role]) -> None:
         """Memory that outlives a replay is new each time; so is data that gets overwritten."""
         for role in escaping:
-            if role[0] in ("made", "data", "scratch"):
+            if isinstance(role, (Made, Own)):
                 self.places[self.place_of(role)].kind = "fresh"
         for number, place in enumerate(self.places):
             if place.contents is not None and place.kind == "arena":

@@ -1,9 +1,8 @@
 """Templates: what a function returned and changed, written down so that it can be made anew.
 
-In: Python objects of one run. Out: nested tuples that name tensors by their label or by the memory
-they are in, and copy everything else that is new; and the same objects made from a template, over
-the memory of a later call.
-Sits above `objects`, below what records and what replays.
+In: Python objects of one run. Out: small dataclasses that name tensors by their label or by the
+memory they are in, and copy everything else that is new.
+Sits above `objects`, below what records (`capture`) and what makes the objects again (`replay`).
 Invariant: a template holds no tensor and no memory of the run that it was made from.
 """
 
@@ -11,18 +10,26 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
 from typing import Any
 
 from weft.engine import host
 from weft.engine.cell import Cell
 from weft.engine.jit.objects import PLAIN, children_of, is_leaf
-from weft.engine.jit.tensors import bind_again, free_of
+from weft.engine.jit.tensors import free_of
 from weft.tensor import Tensor
 from weft.uop.node import UOp
 
-Template = tuple[Any, ...]
+
+class Template:
+    """One of the dataclasses below: equal ones of two runs mean the same."""
+
+    __slots__ = ()
+
+    def parts(self) -> Iterator[Any]:
+        """Its fields, in order."""
+        return (getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
 
 
 class Label:
@@ -66,6 +73,198 @@ class Source:
     other: Any = None
 
 
+Sources = tuple[Source, ...]
+
+
+# ------------------------------------------------------------ memory
+@dataclass(frozen=True, slots=True)
+class Input(Template):
+    """The memory of something that was there before."""
+
+    label: Label
+
+
+@dataclass(frozen=True, slots=True)
+class Made(Template):
+    """What an execution made: the memory of this number in its schedule."""
+
+    execution: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outside(Template):
+    """Memory that was reached in another way than by arguments and names."""
+
+    node: UOp
+
+
+@dataclass(frozen=True, slots=True)
+class Own(Template):
+    """Memory that the function made itself: with these contents, or (None) without any."""
+
+    number: int
+    dtype: Any
+    size: int
+    device: str
+    contents: bytes | None
+
+
+Role = Input | Made | Outside | Own
+
+
+# ------------------------------------------------------------ cells
+@dataclass(frozen=True, slots=True)
+class CellOf(Template):
+    """The cell of a tensor that was there before."""
+
+    label: Label
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideCell(Template):
+    """A cell that was there before, reached in another way."""
+
+    cell: Cell
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantCell(Template):
+    """A new cell with a value that is in no memory."""
+
+    number: int
+    value: Any  # trace.Constant
+    sources: Sources
+    is_pure: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCell(Template):
+    """A new cell over a memory."""
+
+    number: int
+    role: Role
+    shape: Any
+    sources: Sources
+
+
+# ------------------------------------------------------------ objects
+@dataclass(frozen=True, slots=True)
+class Plain(Template):
+    """A number or text; floats as text, where NaN is like NaN."""
+
+    kind: type
+    shown: Any
+
+    @property
+    def value(self) -> Any:
+        """The number or text itself."""
+        return float(self.shown) if self.kind is float else self.shown
+
+
+@dataclass(frozen=True, slots=True)
+class Same(Template):
+    """This very object."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Known(Template):
+    """A tensor or container that was there before."""
+
+    label: Label
+
+
+@dataclass(frozen=True, slots=True)
+class Again(Template):
+    """What was made under this number."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Symbolic(Template):
+    """An expression of variables."""
+
+    free: Any
+    sources: Sources
+
+
+@dataclass(frozen=True, slots=True)
+class Array(Template):
+    """An array of NumPy's."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    contents: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class New(Template):
+    """A new container or object with these children."""
+
+    number: int
+    kind: type
+    blank: _Blank
+    children: tuple[tuple[Any, Template], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class View(Template):
+    """A new tensor."""
+
+    number: int
+    kind: type[Tensor]
+    cell: Template
+    moves: Any
+    sources: Sources
+    requires_grad: bool | None
+    grad: Template | None
+
+
+# ------------------------------------------------------------ effects
+@dataclass(frozen=True, slots=True)
+class SetChild(Template):
+    """A place in a container holds something else."""
+
+    label: Label
+    key: Any
+    value: Template
+
+
+@dataclass(frozen=True, slots=True)
+class Fill(Template):
+    """A sequence has other elements."""
+
+    label: Label
+    value: Template
+
+
+@dataclass(frozen=True, slots=True)
+class Remove(Template):
+    """A place in a container is gone."""
+
+    label: Label
+    key: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Rebind(Template):
+    """A tensor was made another name of something."""
+
+    label: Label
+    value: Template
+
+
+@dataclass(frozen=True, slots=True)
+class Move(Template):
+    """A storage (of a tensor, or this cell) is in other memory, or is a constant."""
+
+    cell: Label | Cell
+    value: Template
+
+
 class TemplateMaker:
     """Makes templates of one run's objects."""
 
@@ -74,10 +273,9 @@ class TemplateMaker:
         known: dict[int, Label],
         containers: dict[int, Label],
         cell_template: Callable[[Cell], Template],
-        classify: Callable[[dict[str, int]], Template],
+        classify: Callable[[dict[str, int]], Sources],
     ) -> None:
-        self.known = known  # tensors that were there before, by id
-        self.containers = containers  # and containers
+        self.known = {**containers, **known}  # tensors and containers that were there, by id
         self.cell_template = cell_template
         self.classify = classify
         self.seen: dict[int, int] = {}
@@ -87,55 +285,44 @@ class TemplateMaker:
     def make(self, value: Any) -> Template:
         """The template of an object."""
         if type(value) in PLAIN:
-            return ("plain", type(value), repr(value) if type(value) is float else value)
-        if isinstance(value, Tensor):
-            return self.make_tensor(value)
+            return Plain(type(value), repr(value) if type(value) is float else value)
         if isinstance(value, UOp):
             try:
                 free, values = free_of(value)
             except KeyError:
-                return ("same", value)
-            return ("symbolic", free, self.classify(values))
-        if id(value) in self.containers:
-            return ("container", self.containers[id(value)])
+                return Same(value)
+            return Symbolic(free, self.classify(values))
+        label = self.known.get(id(value))
+        if label is not None:
+            return Known(label)
+        if isinstance(value, Tensor):
+            return self.make_view(value)
         if id(value) in self.seen:
-            return ("again", self.seen[id(value)])
+            return Again(self.seen[id(value)])
         if host.is_numpy(value):
-            return ("array", str(value.dtype), value.shape, value.tobytes())
+            return Array(str(value.dtype), value.shape, value.tobytes())
         children = None if is_leaf(value) or callable(value) else children_of(value)
         if children is None:
-            return ("same", value)
-        number = self.seen[id(value)] = len(self.seen)
-        self.kept.append(value)
+            return Same(value)
+        number = self._number(value)
         parts = tuple([(key, self.make(child)) for key, child in children.items()])
-        return ("new", number, type(value), _Blank(value), parts)
-
-    def make_tensor(self, tensor: Tensor) -> Template:
-        """A tensor that was there, or a new one over a cell."""
-        label = self.known.get(id(tensor))
-        if label is not None:
-            return ("known", label)
-        return self.make_view(tensor)
+        return New(number, type(value), _Blank(value), parts)
 
     def make_view(self, tensor: Tensor) -> Template:
         """What a tensor is a view of."""
         if id(tensor) in self.seen:
-            return ("again", self.seen[id(tensor)])
-        number = self.seen[id(tensor)] = len(self.seen)
-        self.kept.append(tensor)
+            return Again(self.seen[id(tensor)])
+        number = self._number(tensor)
         self.tensors.append(tensor)
         moves, values = free_of(tensor._moves)
         grad = None if tensor.grad is None else self.make(tensor.grad)
-        place = self.cell_template(tensor._cell)
-        return (
-            "tensor",
-            number,
-            type(tensor),
-            place,
-            (moves, self.classify(values)),
-            tensor.requires_grad,
-            grad,
-        )
+        cell = self.cell_template(tensor._cell)
+        sources = self.classify(values)
+        return View(number, type(tensor), cell, moves, sources, tensor.requires_grad, grad)
+
+    def _number(self, value: Any) -> int:
+        self.kept.append(value)
+        return self.seen.setdefault(id(value), len(self.seen))
 
 
 class _Blank:
@@ -169,68 +356,3 @@ class _Blank:
         else:
             for key, child in parts:
                 object.__setattr__(made, key, child)
-
-
-class Instances:
-    """Objects made from the templates of one run, for one later call."""
-
-    def __init__(
-        self,
-        known: Callable[[Label], Tensor],
-        container: Callable[[Label], Any],
-        view: Callable[[type, Template, Any], Tensor],
-        values: Callable[[Template], dict[str, int]],
-    ) -> None:
-        self.known = known
-        self.container = container
-        self.view = view
-        self.values = values
-        self.made: dict[int, Any] = {}
-
-    def make(self, template: Template) -> Any:
-        """The object."""
-        kind = template[0]
-        if kind == "tensor":
-            return self.make_tensor(template)
-        if kind == "known":
-            return self.known(template[1])
-        if kind == "plain":
-            return float(template[2]) if template[1] is float else template[2]
-        if kind == "same":
-            return template[1]
-        if kind == "container":
-            return self.container(template[1])
-        if kind == "again":
-            return self.made[template[1]]
-        if kind == "symbolic":
-            return bind_again(template[1], self.values(template[2]))
-        if kind == "array":
-            return _array(*template[1:])
-        _, number, made_of, blank, parts = template
-        if issubclass(made_of, tuple):
-            made = tuple.__new__(made_of, [self.make(child) for _, child in parts])
-            self.made[number] = made
-            return made
-        made = self.made[number] = blank.start(made_of)
-        blank.fill(made, [(key, self.make(child)) for key, child in parts])
-        return made
-
-    def make_tensor(self, template: Template) -> Tensor:
-        """A new tensor."""
-        _, number, kind, place, moves, requires_grad, grad = template
-        if number in self.made:
-            found: Tensor = self.made[number]
-            return found
-        free, values = moves
-        tensor = self.view(kind, place, bind_again(free, self.values(values)) if values else free)
-        tensor.requires_grad = requires_grad
-        self.made[number] = tensor
-        if grad is not None:
-            tensor.grad = self.make(grad)
-        return tensor
-
-
-def _array(dtype: str, shape: tuple[int, ...], contents: bytes) -> Any:
-    import numpy
-
-    return numpy.frombuffer(contents, dtype=dtype).reshape(shape).copy()

@@ -9,29 +9,26 @@ Invariant: a Run holds no memory of its arguments, and no tensor but by its plac
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from weft.engine.jit.templates import Label, Source, Template
+from weft.engine.jit.templates import Label, Plain, Role, Source, Template
 from weft.engine.prepared import Prepared
 from weft.engine.schedule import describe as describe_graph
 from weft.tensor import Tensor
 from weft.uop.node import UOp
 
-# of memory: ("input", label), ("made", execution, number), ("outside", node),
-# ("data", number, dtype, size, device, contents), ("scratch", number, dtype, size, device)
-Role = tuple[Any, ...]
 
-
-class Execution(NamedTuple):
+@dataclass(frozen=True)
+class Execution:
     """A schedule that ran: over which memory, with which values of variables."""
 
     prepared: Prepared
     key: tuple[Any, ...]
     roles: tuple[Role, ...]
     facts: tuple[tuple[Any, int, str], ...]  # dtype, size, device of each
-    values: Template  # where the values of variables come from
-    names: tuple[str, ...]  # and what kernels call those variables
+    sources: dict[str, Source]  # where the values of variables come from, as kernels call them
 
 
 class Expectation(NamedTuple):
@@ -66,6 +63,9 @@ class Tie(NamedTuple):
     key: Any = None
 
 
+NOTHING = Plain(type(None), None)
+
+
 @dataclass
 class Run:
     """What one run did. Two runs that are equal but for `variables` do the same."""
@@ -73,7 +73,7 @@ class Run:
     variables: dict[str, int]
     executions: list[Execution] = field(default_factory=list)
     events: list[tuple[str, int]] = field(default_factory=list)
-    result: Template = ()
+    result: Template = NOTHING
     effects: list[Template] = field(default_factory=list)
     # state that it used: what is on the way to it, and what the tensors are like
     tree: dict[tuple[Any, ...], Expectation] = field(default_factory=dict)
@@ -102,19 +102,21 @@ class Constant:
         return hash(self.key)
 
 
-def labels_in(*templates: Any) -> set[Label]:
-    """The labels of known tensors and containers that templates name."""
-    found: set[Label] = set()
+def parts_in(*templates: Any) -> Iterator[Any]:
+    """Templates, and everything that they are made of."""
     pending: list[Any] = list(templates)
     while pending:
         part = pending.pop()
-        if isinstance(part, list):
+        yield part
+        if isinstance(part, (list, tuple)):
             pending.extend(part)
-        elif isinstance(part, tuple):
-            pending.extend(part)
-        elif isinstance(part, Label):
-            found.add(part)
-    return found
+        elif isinstance(part, Template):
+            pending.extend(part.parts())
+
+
+def labels_in(*templates: Any) -> set[Label]:
+    """The labels of known tensors and containers that templates name."""
+    return {part for part in parts_in(*templates) if isinstance(part, Label)}
 
 
 class Mismatch(Exception):
@@ -138,10 +140,11 @@ def merge_runs(first: Run, second: Run) -> Run:
     )
     if not same:
         raise Mismatch
-    executions = [
-        e._replace(values=_merge(d.values, e.values))
-        for d, e in zip(first.executions, second.executions, strict=True)
-    ]
+    executions = []
+    for before, execution in zip(first.executions, second.executions, strict=True):
+        merged = _merge(tuple(before.sources.values()), tuple(execution.sources.values()))
+        sources = dict(zip(execution.sources, merged, strict=True))
+        executions.append(replace(execution, sources=sources))
     result = _merge(first.result, second.result)
     effects = list(_merge(tuple(first.effects), tuple(second.effects)))
     return replace(second, executions=executions, result=result, effects=effects)
@@ -150,13 +153,17 @@ def merge_runs(first: Run, second: Run) -> Run:
 def _merge(first: Any, second: Any) -> Any:
     if isinstance(first, Source) and isinstance(second, Source):
         return _merge_sources(first, second)
-    if not (isinstance(first, tuple) and isinstance(second, tuple)):
-        if type(first) is not type(second) or not (first is second or first == second):
-            raise Mismatch
-        return second
-    if len(first) != len(second):
+    if type(first) is not type(second):
         raise Mismatch
-    return tuple([_merge(a, b) for a, b in zip(first, second, strict=True)])
+    if isinstance(first, tuple):
+        if len(first) != len(second):
+            raise Mismatch
+        return tuple([_merge(a, b) for a, b in zip(first, second, strict=True)])
+    if isinstance(first, Template):
+        return type(first)(*map(_merge, first.parts(), second.parts()))
+    if not (first is second or first == second):
+        raise Mismatch
+    return second
 
 
 def _merge_sources(first: Source, second: Source) -> Source:
