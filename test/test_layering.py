@@ -124,6 +124,8 @@ engine.jit.tensors
 engine.jit.objects
 engine.jit.bytecode
 engine.jit.observe
+engine.jit.kinds
+engine.jit.scope
 engine.jit.places
 engine.jit.walk
 engine.jit.guards

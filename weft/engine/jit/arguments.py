@@ -9,8 +9,6 @@ in `structure`, `numbers` or `variables`.
 
 from __future__ import annotations
 
-import array
-import hashlib
 import inspect
 import pathlib
 from collections.abc import Callable
@@ -20,6 +18,7 @@ from weft.device import Device
 from weft.engine import host
 from weft.engine import realize as engine
 from weft.engine.cell import Cell
+from weft.engine.jit.kinds import raw_memory_of
 from weft.engine.jit.objects import PLAIN, children_of
 from weft.engine.jit.tensors import Description, Window, describe, free_of, window_of
 from weft.errors import JitError
@@ -197,8 +196,9 @@ def _open(
     value: Any, into: Arguments, known: dict[int, int], pending: list[tuple[Any, Any, Any]]
 ) -> list[Any]:
     """A container's own token; its children wait to be flattened."""
-    if host.is_numpy(value):
-        return [("array", value.shape, str(value.dtype), _digest(value.tobytes()))]
+    memory = raw_memory_of(value)
+    if memory is not None:
+        return [memory.token]
     children = children_of(value)
     if children is None:
         return [_leaf(value, into)]
@@ -216,8 +216,6 @@ def _open(
 
 def _leaf(value: Any, into: Arguments) -> Any:
     """What is not looked into: by its contents where Python knows them, else by identity."""
-    if isinstance(value, (bytearray, memoryview, array.array)):
-        return type(value), _digest(bytes(value))
     if isinstance(value, (range, pathlib.PurePath)) or type(value).__module__ in _BY_VALUE:
         return type(value), value
     if isinstance(value, slice):
@@ -228,10 +226,6 @@ def _leaf(value: Any, into: Arguments) -> Any:
         return type(value), frozenset((type(part), part) for part in value)
     into.kept.append(value)
     return "is", id(value)
-
-
-def _digest(contents: bytes) -> bytes:
-    return hashlib.blake2b(contents, digest_size=16).digest()
 
 
 class _Bound:

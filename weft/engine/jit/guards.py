@@ -16,7 +16,8 @@ from typing import Any
 from weft.engine.jit.objects import PLAIN
 from weft.engine.jit.observe import Observed, adopt
 from weft.engine.jit.places import MISSING, Place
-from weft.engine.jit.walk import TENSOR, Scope, Walk, contents_of, root_codes
+from weft.engine.jit.scope import Scope, root_codes
+from weft.engine.jit.walk import TENSOR, Walk
 from weft.tensor import Tensor
 
 # functions from which on no further ones are foreseen, and how far ahead
@@ -83,7 +84,6 @@ class Guards:
             "MISSING": MISSING,
             "same_elements": _same_elements,
         }
-        env["same_bytes"] = _same_bytes
         lines = ["def check():", " same = 2", " try:"]
         names: dict[int, str] = {}
         for place, how, expected in self._checks:
@@ -142,7 +142,7 @@ def _failure(how: str, read: str, value: str) -> str:
         "absent": f"{value} in {read}",
         "missing": f"{value}.value() is not MISSING",
         "elements": f"not same_elements({read}, {value})",
-        "bytes": f"not same_bytes({read}, {value})",
+        "bytes": f"not {value}.is_in({read})",
         "knob": f"{read}.value != {value}",
         "cache": f"{read}.cache_info()[1:] != {value}",
     }[how]
@@ -172,10 +172,6 @@ def _same_elements(value: Any, expected: tuple[Any, ...]) -> bool:
         if found is not wanted and not (wanted is TENSOR and isinstance(found, Tensor)):
             return False
     return True
-
-
-def _same_bytes(value: Any, expected: Any) -> bool:
-    return bool(contents_of(value) == expected)
 
 
 class Watch:

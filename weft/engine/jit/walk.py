@@ -15,31 +15,39 @@ reached: through a local variable, an argument of a helper, a container or what 
 
 from __future__ import annotations
 
-import array
 import builtins
 import contextvars
 import enum
 import functools
-import hashlib
-import io
 import keyword
 import marshal
 import operator
-import pathlib
 import re
 import sys
 import threading
 import types
 import weakref
-from collections import deque, namedtuple
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
 from weft.engine import host
-from weft.engine.jit.bytecode import mentions_of, nested_codes
+from weft.engine.jit.bytecode import mentions_of
+from weft.engine.jit.kinds import (
+    FIXED,
+    FIXED_MODULES,
+    attributes_of,
+    digest,
+    functions_in,
+    hides_state,
+    is_python_class,
+    is_user_class,
+    raw_memory_of,
+)
 from weft.engine.jit.objects import PLAIN, slots_of
 from weft.engine.jit.observe import impurity_of, is_internal, is_library
 from weft.engine.jit.places import MISSING, Place, cell_place
+from weft.engine.jit.scope import Scope
 from weft.knobs import ContextVar
 from weft.tensor import Tensor
 
@@ -47,32 +55,6 @@ from weft.tensor import Tensor
 MANY_ELEMENTS = 1000
 # places beyond which following them would cost more than a replay saves
 MOST_PLACES = 200_000
-# names that look attributes up by strings, or all at once
-_DYNAMIC = frozenset(
-    "__dict__ __getattribute__ __getstate__ __reduce__ __reduce_ex__ asdict astuple attrgetter copy"
-    " deepcopy dir eval exec fields getattr getmembers methodcaller pickle replace vars".split()
-)
-_BY_NAME = frozenset("globals eval exec modules import_module __import__".split())
-# what calls the functions it is given, unseen
-_CALLERS = frozenset("accumulate defaultdict filter iter map partial reduce starmap".split())
-_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
-# types written in C whose objects never change, or are not read by being reached
-_FIXED: tuple[Any, ...] = (
-    range,
-    slice,
-    pathlib.PurePath,
-    re.Pattern,
-    type(NotImplemented),
-    types.CodeType,
-)
-_FIXED += (types.GenericAlias, types.UnionType, types.GetSetDescriptorType, io.IOBase)
-_FIXED += (types.MemberDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType)
-_FIXED += (types.MethodDescriptorType, types.ClassMethodDescriptorType, operator.itemgetter)
-_FIXED += (type(namedtuple("_Pair", "left right").left),)  # type: ignore[attr-defined]
-_FIXED_MODULES = frozenset("_abc decimal fractions datetime _decimal zoneinfo uuid _thread".split())
-_BASES: tuple[Any, ...] = (object, int, float, str, bytes, list, tuple, dict, set, frozenset, deque)
-_BASES += (types.SimpleNamespace, types.ModuleType, type, enum.Enum)
-_BASES += (threading.local,)
 # functions, classes and modules are no state by themselves
 _PROGRAM = (types.FunctionType, type, types.ModuleType, types.BuiltinFunctionType)
 _VIEWS: tuple[Any, ...] = (type({}.keys()), type({}.values()), type({}.items()))
@@ -86,105 +68,6 @@ _UNLIKELY = frozenset(_CONSTRUCTORS) | frozenset(
 )
 # checks that look inside of what is in a place
 _INSIDE = frozenset("elements bytes knob cache".split())
-
-
-class Scope:
-    """What the code that was executed mentions, all of it together."""
-
-    def __init__(self, codes: dict[types.CodeType, dict[str, Any]]) -> None:
-        self.codes = dict(codes)
-        self.loaded: set[str] = set()
-        self.opened: set[str] = set()
-        self.strings: set[str] = set()
-        self.imported: set[str] = set()
-        stored: set[str] = set()
-        names: set[str] = set()
-        for code, globals_ in codes.items():
-            found = mentions_of(code)
-            if not is_library(globals_.get("__name__")):
-                self.strings |= found.strings
-            self.loaded |= found.loaded_attributes | found.strings
-            self.opened |= found.opened | found.strings
-            self.imported |= found.imported
-            stored |= found.stored_attributes
-            names |= found.loaded_globals | found.loaded_attributes
-        self.stored = stored - self.loaded
-        self.is_dynamic = not _DYNAMIC.isdisjoint(names)
-        self.is_by_name = not _BY_NAME.isdisjoint(names)
-        self.calls_unseen = not _CALLERS.isdisjoint(names)
-        # functions that are made while the function runs: what they close over is made there, too
-        self.nested = {inner for code in codes for inner in nested_codes(code)}
-
-    def add_names(self, names: set[str]) -> bool:
-        """Attributes that are asked for by other means than code; whether they are new."""
-        is_new = not names <= self.loaded
-        self.loaded |= names
-        self.opened |= names
-        return is_new
-
-    def free_names(self, code: types.CodeType) -> tuple[set[str], set[str]]:
-        """Closed-over names that a function loads, and that it only stores."""
-        loaded: set[str] = set()
-        stored: set[str] = set()
-        for part in (code, *nested_codes(code)):
-            found = mentions_of(part)
-            loaded |= found.loaded_free
-            stored |= found.stored_free
-        return loaded, stored - loaded
-
-
-def contents_of(value: Any) -> Any:
-    """What is in raw memory: arrays of other libraries, bytearrays, values for C."""
-    if host.is_numpy(value):
-        if value.dtype.hasobject:
-            return None
-        return value.shape, str(value.dtype), value.strides, _digest(value.tobytes())
-    return type(value), _digest(bytes(value))
-
-
-def _digest(contents: bytes) -> bytes:
-    return hashlib.blake2b(contents, digest_size=16).digest()
-
-
-def _is_raw_memory(value: Any) -> bool:
-    if isinstance(value, (bytearray, memoryview, array.array)):
-        return True
-    if isinstance(value, type):
-        return False
-    is_ctypes = any(part.__module__ == "_ctypes" for part in type(value).__mro__)
-    return is_ctypes or bool(host.is_numpy(value))
-
-
-@functools.lru_cache(maxsize=4096)
-def _is_python_class(kind: Any) -> bool:
-    """Whether a class statement made it, so that its objects hold what their attributes say."""
-    if not kind.__flags__ & _HEAP_TYPE:
-        return False
-    module = sys.modules.get(kind.__module__)
-    origin = getattr(module, "__file__", None) or ""
-    if kind.__module__ == "builtins":
-        # a class of a program that was executed without a name
-        return True
-    if kind.__module__ in sys.builtin_module_names or origin.endswith((".so", ".pyd", ".dylib")):
-        return False
-    if kind.__bases__ == (object,):
-        return not {"__dict__", "__slots__", "__weakref__"}.isdisjoint(kind.__dict__)
-    return True
-
-
-def _is_user_class(kind: type) -> bool:
-    if not kind.__flags__ & _HEAP_TYPE:
-        return False
-    return kind.__module__ == "builtins" or not is_library(kind.__module__)
-
-
-@functools.lru_cache(maxsize=4096)
-def _hides_state(kind: Any) -> bool:
-    """Whether objects of a class may hold something that no attribute shows."""
-    return not all(
-        _is_python_class(part) or part in _BASES or issubclass(part, BaseException)
-        for part in kind.__mro__
-    )
 
 
 class Walk:
@@ -225,7 +108,7 @@ class Walk:
         if self.pending:
             self.refuse("it reaches more Python objects than can be compared at every call")
         for code, names in scope.codes.items():
-            if code in self.reached or code in scope.nested or is_internal_globals(names):
+            if code in self.reached or code in scope.nested or is_internal(names.get("__name__")):
                 continue
             if scope.free_names(code)[0] - {"__class__"} and not is_library(names.get("__name__")):
                 self.refuse(
@@ -343,8 +226,11 @@ class Walk:
         elif value is MISSING:
             self.token(place, "missing")
             self.check(place, "missing", place)
-        elif _is_raw_memory(value):
-            self.visit_memory(place, value)
+        elif (memory := raw_memory_of(value)) is not None:
+            if host.is_numpy(value) and value.dtype.hasobject:
+                self.refuse(f"it reads {place}, an array of Python objects")
+            self.token(place, memory.token)
+            self.check(place, "bytes", memory)
         else:
             self.check(place, "is", value)
             self.visit_object(place, value, holder)
@@ -372,13 +258,6 @@ class Walk:
         self.edges.append((holder, number))
         self.tokens.append(("again", number))
         return None
-
-    def visit_memory(self, place: Place, value: Any) -> None:
-        contents = contents_of(value)
-        if contents is None:
-            self.refuse(f"it reads {place}, an array of Python objects")
-        self.token(place, contents)
-        self.check(place, "bytes", contents)
 
     def visit_container(self, place: Place, value: Any, is_opened: bool, holder: int) -> None:
         """Its elements, if it is looked into; very many plain ones by a digest."""
@@ -409,7 +288,7 @@ class Walk:
             contents = (
                 marshal.dumps((keys, elements), 2) if _is_plain(keys) else repr(keys).encode()
             )
-            self.token(place, (kind, len(elements), _digest(contents)))
+            self.token(place, (kind, len(elements), digest(contents)))
             return
         names = keys if keys is not None else range(len(elements))
         shown = tuple([_token_of_element(name) for name in names]) if is_dict else len(elements)
@@ -436,7 +315,7 @@ class Walk:
             self.identify(place, value)
             self.visit_classes(value)
             for name in _CONSTRUCTORS:
-                for function in _functions_in(getattr(value, name, None)):
+                for function in functions_in(getattr(value, name, None)):
                     self.mention(function)
         elif isinstance(value, types.ModuleType):
             self.token(place, value.__name__)
@@ -503,7 +382,7 @@ class Walk:
         if code not in self.scope.codes:
             self.identify(place, function)
             self.mention(function)
-            if is_internal_globals(function.__globals__):
+            if is_internal(function.__globals__.get("__name__")):
                 # a wrapper of weft's around a function of the user's
                 for cell in function.__closure__ or ():
                     inner = cell_place(cell, str(place)).value()
@@ -551,14 +430,14 @@ class Walk:
         """Methods that ran, and values that all objects of a class share."""
         scope = self.scope
         for part in kind.__mro__:
-            if (id(part), "") in self.seen_names or not _is_user_class(part):
+            if (id(part), "") in self.seen_names or not is_user_class(part):
                 continue
             self.seen_names.add((id(part), ""))
             is_dynamic = scope.is_dynamic and not _is_weft(part.__module__)
             self.alive.append(part)
             for name, value in part.__dict__.items():
                 place = Place("class", part, name, f"{part.__name__}.{name}")
-                functions = _functions_in(value)
+                functions = functions_in(value)
                 if functions:
                     if any(function.__code__ in scope.codes for function in functions):
                         self.pending.append((place, True, -1))
@@ -574,14 +453,14 @@ class Walk:
         if is_internal(kind.__module__):
             # weft's own: known by identity; what it calls is the user's
             self.identify(place, value)
-            for function in _functions_in(value):
+            for function in functions_in(value):
                 self.hold(place, number, function=function)
             return
         if isinstance(value, (operator.attrgetter, operator.methodcaller)):
             self.token(place, repr(value))
             self.named.update(re.findall(r"[A-Za-z_]\w*", repr(value)))
             return
-        if isinstance(value, _FIXED) or kind.__module__ in _FIXED_MODULES:
+        if isinstance(value, FIXED) or kind.__module__ in FIXED_MODULES:
             if not isinstance(value, threading.local):
                 self.identify(place, value)
                 return
@@ -590,9 +469,9 @@ class Walk:
             self.token(place, (kind, value.tobytes()) if is_scalar else id(value))
             self.kept.append(value)
             return
-        if hasattr(kind, "__next__") and not _is_python_class(kind):
+        if hasattr(kind, "__next__") and not is_python_class(kind):
             self.refuse(f"it reads {place}, a {kind.__name__}: every call may take from it")
-        elif _hides_state(kind):
+        elif hides_state(kind):
             self.refuse(f"it reads {place}, a {kind.__name__}, into which the JIT cannot see")
         self.objects[number] = (len(self.tokens), value)
         self.token(place, (kind, self.own_value(value)))
@@ -612,7 +491,7 @@ class Walk:
     def add_attributes(self, value: Any, number: int) -> None:
         scope = self.scope
         kind: Any = type(value)
-        inside = _inside(value)
+        inside = attributes_of(value)
         names: list[str] = []
         if type(inside) is dict:
             shape = Place("object", value, None, kind.__name__)
@@ -636,11 +515,6 @@ class Walk:
         self.visit_classes(kind)
 
 
-def is_internal_globals(names: dict[str, Any]) -> bool:
-    """Whether code with these globals is weft's."""
-    return is_internal(names.get("__name__"))
-
-
 def _is_plain(keys: tuple[Any, ...] | None) -> bool:
     return keys is None or all([type(key) in PLAIN for key in keys])
 
@@ -654,44 +528,3 @@ def _token_of_element(value: Any) -> Any:
 def _is_weft(module: str) -> bool:
     """Names in weft's own modules and classes are asked for as names, never computed."""
     return module.partition(".")[0] == "weft"
-
-
-def _inside(value: Any) -> dict[str, Any] | None:
-    """The attributes of an object's own, without running its code."""
-    if isinstance(value, threading.local):
-        return vars(value)
-    try:
-        found = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return None
-    return found if type(found) is dict else None
-
-
-def _functions_in(value: Any) -> list[types.FunctionType]:
-    """The Python function that something in a class, or an object of weft, stands for."""
-    if isinstance(value, (staticmethod, classmethod)):
-        value = value.__func__
-    elif isinstance(value, property):
-        value = value.fget
-    elif isinstance(value, functools.cached_property):
-        value = value.func
-    elif is_internal(type(value).__module__) and not isinstance(value, Tensor):
-        value = getattr(value, "function", None) or getattr(value, "fxn", None)
-    if isinstance(value, types.MethodType):
-        value = value.__func__
-    return [value] if isinstance(value, types.FunctionType) else []
-
-
-def root_codes(function: Any) -> dict[types.CodeType, dict[str, Any]]:
-    """The code that a call of something starts with."""
-    for _ in range(8):
-        if isinstance(function, functools.partial):
-            function = function.func
-        elif isinstance(function, types.MethodType):
-            function = function.__func__
-        elif not isinstance(function, types.FunctionType):
-            inner = _functions_in(function)
-            function = inner[0] if inner else vars(type(function)).get("__call__")
-    if isinstance(function, types.FunctionType):
-        return {function.__code__: function.__globals__}
-    return {}
