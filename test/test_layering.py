@@ -133,6 +133,7 @@ engine.jit.parameters
 engine.jit.arguments
 engine.jit.templates
 engine.jit.trace
+engine.jit.note_state
 engine.jit.capture
 engine.jit.check
 engine.jit.launches
@@ -141,6 +142,7 @@ engine.jit.replay
 engine.jit.graph
 engine.jit.fast_path
 engine.jit.pickling
+engine.jit.calls
 engine.jit.tinyjit
 engine.jit
 nn.formats.*
@@ -171,7 +173,7 @@ PUBLIC_PACKAGES = {"", "nn", "uop", "codegen.opt", "engine.jit", "renderer"}
 DEVICE_NAMES = {"CPU", "CUDA", "METAL", "AMD", "CL", "WEBGPU", "PYTHON", "NULL", "DISK"}
 MAY_NAME_DEVICES = {"runtime", "renderer"}
 
-LINES_AT_MOST = 700
+LINES_AT_MOST = 600
 
 
 @dataclass(frozen=True)

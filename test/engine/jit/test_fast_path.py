@@ -9,7 +9,7 @@ import pytest
 
 from weft import Context, Device, Tensor, TinyJit, dtypes
 from weft.engine.jit import fast_path, launches
-from weft.engine.jit.fast_path import Again
+from weft.engine.jit.fast_path import FastPath
 from weft.knobs import TRAINING
 
 
@@ -17,14 +17,14 @@ from weft.knobs import TRAINING
 def glances(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Of each call that is looked at, whether it was recognised."""
     seen: list[bool] = []
-    memory = Again.memory
+    memory = FastPath.memory
 
-    def watched(self: Again, args: tuple[object, ...]) -> object:
+    def watched(self: FastPath, args: tuple[object, ...]) -> object:
         found = memory(self, args)
         seen.append(found is not None)
         return found
 
-    monkeypatch.setattr(fast_path.Again, "memory", watched)
+    monkeypatch.setattr(fast_path.FastPath, "memory", watched)
     return seen
 
 

@@ -28,9 +28,9 @@ from weft.engine.cell import Cell
 from weft.engine.interrupts import is_lost, lose
 from weft.engine.jit.arguments import Arguments
 from weft.engine.jit.guards import Guards
+from weft.engine.jit.note_state import StateNotes
 from weft.engine.jit.objects import (
-    Walk,
-    child_of,
+    Reachable,
     children_of,
     holds_tensor,
     is_fixed,
@@ -60,7 +60,7 @@ from weft.engine.jit.templates import (
     TemplateMaker,
 )
 from weft.engine.jit.tensors import Kind, StandIn, describe, free_of
-from weft.engine.jit.trace import Constant, Execution, Expectation, Run, Tie, labels_in
+from weft.engine.jit.trace import Constant, Execution, Run
 from weft.engine.prepared import Prepared, Request
 from weft.engine.storage import buffer_of, memory_of
 from weft.errors import JitError
@@ -121,7 +121,7 @@ class Recording:
         self.random_slots: list[Any] = []
         self.pasts: list[history.Past] = []
         self.draws: list[tuple[int, tuple[int, int]]] = []
-        self.walk = Walk(state_roots(self.places))
+        self.walk = Reachable(state_roots(self.places))
         self._realize_state()
         self._refuse_window_conflicts()
         # known tensors: those of the arguments, then those of the state
@@ -361,7 +361,8 @@ class Recording:
                     "a number that changes from call to call comes out of the function"
                 )
         self._note_leaks()
-        self._note_state()
+        notes = StateNotes(self.run, self.walk, self.arguments, self.places)
+        notes.note(self.groups, self.kinds, self.descriptions)
         self._hand_over(maker.tensors)
 
     def _changed_children(self) -> list[_Change]:
@@ -461,80 +462,6 @@ class Recording:
             and id(cell) not in self.new_cells
             and id(cell) not in self.stand_ins
         ]
-
-    def _note_state(self) -> None:
-        """Where the state that matters is found, and what has to be on the way there."""
-        run = self.run
-        used = labels_in([e.roles for e in run.executions], run.result, run.effects)
-        used |= {self.groups[label] for label in used if label in self.groups}
-        run.groups = {k: v for k, v in self.groups.items() if k in used}
-        self._objects = {self.walk.labels[id(c)]: c for c in self.walk.containers}
-        for label in sorted(used, key=repr):
-            if label.kind == "state":
-                self._note_path(label.path)
-        for label in self.kinds:
-            if label.kind == "state":
-                self._note_path(label.path)
-        self._note_ties()
-        for path in run.tree:
-            label = Label("state", path)
-            if not isinstance(self._objects[path], Tensor):
-                continue
-            if label in self.groups and label not in run.groups:
-                # of memory that no kernel touches, Python may have asked what it is like
-                if label in self.kinds:
-                    run.state[label] = self.kinds[label]
-            elif label in self.descriptions:
-                run.state[label] = self.descriptions[label]
-
-    def _note_path(self, path: tuple[Any, ...]) -> None:
-        for length in range(1, len(path) + 1):
-            part = path[:length]
-            if part not in self.run.tree:
-                expected = self.run.tree[part] = Expectation.of(self._left_at(part))
-                if expected.identity is not None:
-                    self.run.kept.append(self._objects[part])
-
-    def _left_at(self, path: tuple[Any, ...]) -> Any:
-        """What the next call finds in a place, if that is told by what it is like: a function may
-        fill a list and put an empty one there. Of other objects, the one that was used."""
-        value = self._objects[path]
-        if Expectation.of(value).identity is not None:
-            return value
-        try:
-            found = self.places[path[0]].find()[2]
-            for key in path[1:]:
-                found = child_of(found, key)
-        except (LookupError, AttributeError):
-            return value
-        return value if Expectation.of(found).identity is not None else found
-
-    def _note_ties(self) -> None:
-        """Several ways to one thing: each has to lead there again.
-
-        Also for what is not used: that a place holds what it held may be the function's own doing,
-        which would not show as a change.
-        """
-        holding = {
-            path[:i] for f in self.walk.found for path in [f.label] for i in range(len(path))
-        }
-        holding |= {f.label for f in self.walk.found}
-        for kind, given in (
-            ("argument", self.arguments.tensors),
-            ("container", self.arguments.containers),
-        ):
-            for index, value in enumerate(given):
-                path = self.walk.labels.get(id(value))
-                if path in holding:
-                    self._note_path(path)
-                    self.run.ties.append(Tie(path, kind, index))
-        by_id = {id(value): path for path, value in self._objects.items()}
-        for container, key, child in self.walk.again:
-            if by_id[child] in holding:
-                self._note_path(by_id[child])
-                if container:
-                    self._note_path(container)
-                self.run.ties.append(Tie(by_id[child], "child", container, key))
 
     # ------------------------------------------------------------ putting things back
     def _hand_over(self, tensors: list[Tensor]) -> None:
@@ -644,5 +571,5 @@ def _storage(value: UOp) -> UOp | None:
 
 
 def _tensors_in(values: list[Any]) -> list[Tensor]:
-    walk = Walk([(i, None, None, value) for i, value in enumerate(values)])
+    walk = Reachable([(i, None, None, value) for i, value in enumerate(values)])
     return [found.tensor for found in walk.found]

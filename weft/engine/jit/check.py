@@ -19,7 +19,7 @@ from weft.engine import realize as engine
 from weft.engine.cell import Cell
 from weft.engine.jit.arguments import Arguments
 from weft.engine.jit.objects import (
-    Walk,
+    Reachable,
     children_of,
     is_fixed,
     remove_child,
@@ -40,7 +40,7 @@ class Snapshot:
     """Everything that the JIT knows a call can change."""
 
     def __init__(self, arguments: Arguments, places: Sequence[Place]) -> None:
-        walk = Walk(state_roots(places))
+        walk = Reachable(state_roots(places))
         tensors = [*arguments.tensors, *[found.tensor for found in walk.found]]
         self.tensors = {id(t): (t, t._cell, t._moves, t.grad, t.requires_grad) for t in tensors}
         cells = {id(t._cell): t._cell for t in tensors}
@@ -109,7 +109,7 @@ class Outcome:
             (f"{places[number]}", container, key, value)
             for number, container, key, value in state_roots(places)
         ]
-        found = Walk(roots).found
+        found = Reachable(roots).found
         engine.realize_cells([f.tensor._cell for f in found], Cell.live)
         self.values = {
             f.label: (f.tensor.dtype, f.tensor.shape, bytes(f.tensor._bytes())) for f in found

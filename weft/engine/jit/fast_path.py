@@ -1,4 +1,4 @@
-"""Again: a call like the last one, recognised at a glance.
+"""The fast path: a call like the last one, recognised at a glance.
 
 In: the arguments of a call. Out: the memory they are, if the call is one of the kind that was
 replayed last. Sits under `jit`, beside `arguments`, which takes any call apart.
@@ -20,7 +20,7 @@ from weft.tensor import Tensor
 from weft.uop.opset import Ops
 
 
-class Again:
+class FastPath:
     """A kind of call: its graph, and what has to be as it was.
 
     Only for calls whose arguments are tensors alone, each the whole of a storage of its own, and

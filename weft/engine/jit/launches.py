@@ -39,7 +39,7 @@ LARGE_BYTES = 32 << 20
 Fresh = dict[int, tuple[UOp, Buffer]]
 
 
-class Place:
+class MemoryPlace:
     """One memory.
 
     kind: "input" (the caller's), "fixed" (its own buffer), "fresh" (new at every replay), "arena"
@@ -78,7 +78,7 @@ class Launches:
     """The steps of all executions of a run."""
 
     def __init__(self, run: Run, escaping: Sequence[Role], prune: bool) -> None:
-        self.places: list[Place] = []
+        self.places: list[MemoryPlace] = []
         self.steps: list[Step] = []
         self.sources: list[dict[str, Source]] = []  # of each step's variables
         self.numbers: dict[Role, int] = {}
@@ -114,11 +114,11 @@ class Launches:
             place.spares.free()
 
     # ------------------------------------------------------------ memory
-    def _place(self, role: Role, dtype: Any, size: int, device: str) -> Place:
+    def _place(self, role: Role, dtype: Any, size: int, device: str) -> MemoryPlace:
         number = self.numbers.get(role)
         if number is None:
             number = self.numbers[role] = len(self.places)
-            self.places.append(Place(dtype, size, device))
+            self.places.append(MemoryPlace(dtype, size, device))
         return self.places[number]
 
     def place_of(self, role: Role, facts: tuple[Any, int, str] | None = None) -> int:
@@ -225,7 +225,7 @@ class Launches:
         """A word for each memory, for each arena, and for each variable's value."""
         self.words = array("q")
         self._arena_words = {device: self._new_word() for device in self.arena_sizes}
-        kinds: dict[str, list[Place]] = {"input": [], "fresh": [], "copied": [], "fixed": []}
+        kinds: dict[str, list[MemoryPlace]] = {"input": [], "fresh": [], "copied": [], "fixed": []}
         for place in self.places:
             if place.kind == "arena":
                 place.word = self._arena_words.get(place.device, 0)

@@ -1,7 +1,7 @@
 """Python objects as the JIT sees them: containers of tensors, of any depth.
 
 In: lists, dicts, tuples, dataclasses, objects, closures. Out: their children by key, a way to set
-one, and `Walk`, everything that can be reached from some roots.
+one, and `Reachable`, everything that can be reached from some roots.
 Sits beside `tensors`, below what records and replays.
 Invariant: a walk goes only through what a program's state is made of. Modules, classes, weft's own
 nodes and devices, and other libraries' objects without attributes are leaves.
@@ -169,7 +169,7 @@ class Found:
         self.label = label
 
 
-class Walk:
+class Reachable:
     """All containers and tensors that can be reached from roots.
 
     `roots` are (label, container, key, child): a root's own place may be replaced as well.
@@ -214,4 +214,4 @@ def holds_tensor(value: Any) -> bool:
         return True
     if type(value) in PLAIN:
         return False
-    return bool(Walk([("", None, None, value)]).found)
+    return bool(Reachable([("", None, None, value)]).found)

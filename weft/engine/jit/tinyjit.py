@@ -15,40 +15,24 @@ import itertools
 import threading
 import types
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 from weft.contracts import Graph
 from weft.device import Device
 from weft.engine import record
-from weft.engine.check import active_checks
 from weft.engine.jit.arguments import Arguments, Signature
+from weft.engine.jit.calls import Call, Entry, JitKnobs, knobs_now, numbers_replaced
 from weft.engine.jit.capture import WindowConflict, run_recorded
 from weft.engine.jit.check import Outcome, Snapshot
-from weft.engine.jit.fast_path import Again
+from weft.engine.jit.fast_path import FastPath
 from weft.engine.jit.graph import MISS, CapturedGraph
 from weft.engine.jit.guards import Guards, Watch
-from weft.engine.jit.objects import mark_opaque, set_child
+from weft.engine.jit.objects import mark_opaque
 from weft.engine.jit.parameters import NumberBook
 from weft.engine.jit.pickling import carried, given
-from weft.engine.jit.places import Place
 from weft.engine.jit.trace import Mismatch, Run, merge_runs
-from weft.engine.programs import code_knobs
 from weft.errors import JitError
-from weft.gradient import NO_GRAD
-from weft.knobs import (
-    DEBUG,
-    DEFAULT_FLOAT,
-    DEFAULT_INT,
-    JIT,
-    JIT_CHECK,
-    SPLIT_REDUCEOP,
-    TRAINING,
-    WINO,
-    ContextVar,
-    entered,
-)
 
 __all__ = ["JitError", "TinyJit", "jit"]
 
@@ -69,75 +53,6 @@ MANY_NUMBERS = 8
 _numbers = itertools.count()
 
 
-class _Entry:
-    """One kind of call: the last run of it, and the graph that was made of it."""
-
-    __slots__ = (
-        "differed",
-        "graph",
-        "is_hopeless",
-        "is_ready",
-        "is_trial",
-        "kept",
-        "last",
-        "last_given",
-        "varied",
-    )
-
-    def __init__(self, kept: list[Any]) -> None:
-        self.kept = kept  # objects that the key knows by their id
-        self.last: Run | None = None
-        self.last_given: dict[int, Any] = {}
-        self.graph: CapturedGraph | None = None
-        self.is_ready = False
-        self.is_hopeless = False
-        self.is_trial = False  # its next replay is compared with plain execution
-        self.differed = 0
-        self.varied: frozenset[str] = frozenset()
-
-
-class _Call:
-    """One call taken apart. `numbers` are the numbers as a key knows them, `raw` as they are."""
-
-    __slots__ = ("arguments", "given", "guards", "key", "numbers", "raw", "shape")
-
-    def __init__(self, arguments: Arguments, guards: Guards, shape: tuple[Any, ...]) -> None:
-        self.arguments = arguments
-        self.guards = guards
-        self.shape = shape  # all of the key but the numbers
-        self.numbers = arguments.numbers
-        self.raw = arguments.raw
-        if guards.raw:
-            self.numbers = [*self.numbers, *guards.numbers]
-            self.raw = [*self.raw, *guards.raw]
-        self.given: dict[int, Any] = {}
-        self.key: Any = None
-
-    @property
-    def kept(self) -> list[Any]:
-        """Objects that the key knows by their id."""
-        return [*self.arguments.kept, *self.guards.kept]
-
-    @property
-    def places(self) -> list[tuple[Any, Any]]:
-        """Where each number stands: (container, key)."""
-        named = [place.find()[:2] for place in self.guards.number_places]
-        return [*self.arguments.places, *named]
-
-    def owner(self, position: int) -> Place | None:
-        """The place outside of the arguments that a number was found in."""
-        position -= len(self.arguments.raw)
-        return None if position < 0 else self.guards.number_places[position]
-
-    def make_key(self, parameters: frozenset[int] | None) -> None:
-        """Numbers that are parameters of kernels are not part of the key."""
-        numbers = self.numbers
-        if parameters is not None:
-            self.given = {p: self.raw[p] for p in parameters}
-            numbers = [type(self.raw[p]) if p in parameters else n for p, n in enumerate(numbers)]
-        self.key = (self.shape, tuple(numbers))
-
-
 class TinyJit:
     """A jitted function: `@TinyJit` above a function or a method, or `TinyJit(function)`.
 
@@ -152,7 +67,7 @@ class TinyJit:
     __slots__ = (
         "__dict__",
         "__weakref__",
-        "_again",
+        "_fast_path",
         "_bound",
         "_changed",
         "_entries",
@@ -192,8 +107,8 @@ class TinyJit:
     def reset(self) -> None:
         """Forget what was captured, and give back its memory."""
         with self._lock:
-            self._entries: dict[Any, _Entry] = {}
-            self._again: Again | None = None
+            self._entries: dict[Any, Entry] = {}
+            self._fast_path: FastPath | None = None
             self._watch = Watch(self.function)
             self._waiting = 0  # calls since the last replay
             self._leaking = 0  # runs in a row that could not be replayed
@@ -267,18 +182,15 @@ class TinyJit:
 
     # ------------------------------------------------------------ calling
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        last = _last_knobs
-        if last is None or last[0] != ContextVar.turns or last[1] is not entered.get():
-            last = _ask_knobs()
-        knobs = last[2]
+        knobs = knobs_now()
         if knobs.is_off or (record.listeners and record.active() is not None):
             return self.function(*args, **kwargs)
         with self._lock:
-            again = self._again
-            if again is not None and again.knobs is knobs and not kwargs:
-                memory = again.memory(args)
+            path = self._fast_path
+            if path is not None and path.knobs is knobs and not kwargs:
+                memory = path.memory(args)
                 if memory is not None:
-                    return again.graph.replay_over(memory)
+                    return path.graph.replay_over(memory)
             self._knobs_key = knobs.key
             call = self._take_apart(args, kwargs)
             entry = self._entries.get(call.key)
@@ -303,7 +215,7 @@ class TinyJit:
                 self._say_why(entry, call)
             return result
 
-    def _say_why(self, entry: _Entry | None, call: _Call) -> None:
+    def _say_why(self, entry: Entry | None, call: Call) -> None:
         """Many calls in a row ran as they are: what keeps them from being replayed."""
         if entry is not None and entry.graph is not None and entry.graph.missed:
             reason = entry.graph.missed
@@ -327,33 +239,33 @@ class TinyJit:
         )
 
     def _remember(
-        self, graph: CapturedGraph, knobs: _Knobs, args: tuple[Any, ...], call: _Call
+        self, graph: CapturedGraph, knobs: JitKnobs, args: tuple[Any, ...], call: Call
     ) -> None:
         """The next call may be like this one."""
         if call.arguments.values is not args or knobs.is_stepwise:
             return
-        if Again.fits(graph, call.arguments):
-            self._again = Again(graph, knobs, call.guards, call.arguments)
+        if FastPath.fits(graph, call.arguments):
+            self._fast_path = FastPath(graph, knobs, call.guards, call.arguments)
 
-    def _take_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
+    def _take_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         arguments = Arguments(self._signature.order(args, kwargs), self._use_windows)
         return self._call_with(arguments, self._watch.now(arguments.extra))
 
-    def _call_with(self, arguments: Arguments, guards: Guards) -> _Call:
+    def _call_with(self, arguments: Arguments, guards: Guards) -> Call:
         names = self._structures.get(guards.structure)
         if names is None:
             if len(self._structures) >= MOST_STRUCTURES:
                 self._structures.clear()
             names = self._structures[guards.structure] = next(_numbers)
         shape = (names, Device.DEFAULT, self._knobs_key, arguments.structure)
-        call = _Call(arguments, guards, shape)
+        call = Call(arguments, guards, shape)
         call.make_key(self._parameters.get(shape) if self._parameters else None)
         return call
 
     # ------------------------------------------------------------ running
-    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any], call: _Call) -> Any:
+    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call) -> Any:
         """Run the function, and compare with what it did the last time."""
-        self._again = None
+        self._fast_path = None
         if self._watch.predict(call.arguments.extra):
             call = self._take_apart(args, kwargs)
         entry = self._entries.get(call.key)
@@ -379,7 +291,7 @@ class TinyJit:
         self._learn(self._entries.get(call.key) or self._add_entry(call), run, call)
         return result
 
-    def _look_back(self, run: Run, call: _Call) -> _Call:
+    def _look_back(self, run: Run, call: Call) -> Call:
         """What a run has shown of the function: what it executes, and what it changes."""
         watch = self._watch
         if watch.observed.impure is not None:
@@ -403,7 +315,7 @@ class TinyJit:
         return call
 
     # ------------------------------------------------------------ numbers as parameters
-    def _count_numbers(self, call: _Call) -> bool:
+    def _count_numbers(self, call: Call) -> bool:
         """Many calls that differ in one number only: it becomes a parameter. Whether it did."""
         seen = self._seen.setdefault(call.shape, [])
         numbers = call.key[1]
@@ -432,7 +344,7 @@ class TinyJit:
         return False
 
     def _run_with_parameters(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], call: _Call
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call
     ) -> Any:
         """Run with stand-ins for the numbers that change; undo it, run plainly, and compare."""
         places = call.guards.places
@@ -440,7 +352,7 @@ class TinyJit:
         book = NumberBook()
         found: Outcome | None = None
         try:
-            with _numbers_replaced(call, book) as values:
+            with numbers_replaced(call, book) as values:
                 traced, run = run_recorded(
                     functools.partial(self._signature.call, self.function, values),
                     (),
@@ -464,7 +376,7 @@ class TinyJit:
             self._learn(entry or self._add_entry(call), run, call)
         return result
 
-    def _give_up_numbers(self, call: _Call, *values: Any) -> None:
+    def _give_up_numbers(self, call: Call, *values: Any) -> None:
         """A number that is more than a value: new values of it are not captured any more."""
         self._entries.pop(call.key, None)
         self._parameters.pop(call.shape, None)
@@ -480,7 +392,7 @@ class TinyJit:
 
     # ------------------------------------------------------------ checking
     def _replay_checked(
-        self, entry: _Entry, args: tuple[Any, ...], kwargs: dict[str, Any], call: _Call
+        self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call
     ) -> Any:
         """Replay, undo it, run plainly, and compare what both left behind."""
         assert entry.graph is not None
@@ -502,8 +414,8 @@ class TinyJit:
         raise JitError(f"{self!r} gives something else when it is replayed: {found}")
 
     # ------------------------------------------------------------ learning
-    def _add_entry(self, call: _Call) -> _Entry:
-        entry = self._entries[call.key] = _Entry(call.kept)
+    def _add_entry(self, call: Call) -> Entry:
+        entry = self._entries[call.key] = Entry(call.kept)
         shapes = {shape for shape, _ in self._entries}
         if len(shapes) > MANY_GRAPHS:
             self._warn(
@@ -516,7 +428,7 @@ class TinyJit:
             self._entries.pop(next(iter(self._entries)))
         return entry
 
-    def _learn(self, entry: _Entry, run: Run, call: _Call) -> None:
+    def _learn(self, entry: Entry, run: Run, call: Call) -> None:
         """Two runs in a row that did the same are what every further call does."""
         last, entry.last = entry.last, run
         given, entry.last_given = entry.last_given, call.given
@@ -551,56 +463,6 @@ class TinyJit:
         if kind not in self._warned:
             self._warned.add(kind)
             warnings.warn(text, stacklevel=6)
-
-
-# what changes the graph of everything; others change the code, see `code_knobs`
-_KNOBS = (TRAINING, NO_GRAD, WINO, SPLIT_REDUCEOP, DEFAULT_FLOAT, DEFAULT_INT)
-_last_knobs: tuple[int, object, _Knobs] | None = None
-
-
-class _Knobs(NamedTuple):
-    """How a call is to be done: not jitted, checked, step by step; and the part of its key that
-    knobs give."""
-
-    is_off: bool
-    is_checked: bool
-    is_stepwise: bool
-    key: tuple[Any, ...]
-
-
-def _ask_knobs() -> tuple[int, object, _Knobs]:
-    """The knobs now; a call looks here only if one was turned since the last time."""
-    global _last_knobs
-    # looked at first: a knob that another thread turns meanwhile is asked for again
-    turns, inside = ContextVar.turns, entered.get()
-    is_off = not JIT or active_checks() is not None
-    key = (code_knobs(), *[knob.value for knob in _KNOBS])
-    found = _Knobs(is_off, bool(JIT_CHECK), DEBUG >= 2 or JIT >= 2, key)
-    _last_knobs = last = (turns, inside, found)
-    return last
-
-
-@contextmanager
-def _numbers_replaced(call: _Call, book: NumberBook) -> Iterator[tuple[Any, ...]]:
-    """The arguments with stand-ins for the numbers that are parameters; in names' places too."""
-    values = list(call.arguments.values)
-    changed = []
-    try:
-        places = call.places
-        for position, value in call.given.items():
-            container, key = places[position]
-            number = book.given(position, value)
-            if container is call.arguments.values:
-                values[key] = number
-            elif isinstance(container, (tuple, types.ModuleType)) or container is None:
-                raise JitError("a number in a place where nothing can stand for it")
-            else:
-                changed.append((container, key, value))
-                set_child(container, key, number)
-        yield tuple(values)
-    finally:
-        for container, key, value in changed:
-            set_child(container, key, value)
 
 
 def _unfilled() -> TinyJit:
