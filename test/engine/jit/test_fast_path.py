@@ -227,3 +227,32 @@ def test_an_interruption_while_kernels_run(monkeypatch: pytest.MonkeyPatch) -> N
             with pytest.raises(KeyboardInterrupt):
                 function(x)
     assert [function(x).item() for _ in range(3)] == [180000.0] * 3
+
+
+def test_defaults_that_a_call_leaves_out_are_read_from_the_function(glances: list[bool]) -> None:
+    def scaled(x: Tensor, factor: float = 2.0, *, shift: float = 1.0) -> Tensor:
+        return x * factor + shift
+
+    function = TinyJit(scaled)
+    x = Tensor([1.0, 2.0, 3.0]).realize()
+    ready(function, x)
+    glances.clear()
+    assert [function(x).tolist() for _ in range(2)] == [[3.0, 5.0, 7.0]] * 2 and all(glances)
+    scaled.__defaults__ = (10.0,)
+    assert function(x).tolist() == [11.0, 21.0, 31.0]
+    scaled.__kwdefaults__["shift"] = 5.0
+    assert function(x).tolist() == [15.0, 25.0, 35.0]
+    assert function(x, 3.0).tolist() == [8.0, 11.0, 14.0]
+    assert function(x=x, factor=1.0, shift=0.0).tolist() == [1.0, 2.0, 3.0]
+    with pytest.raises(TypeError):
+        function(x, 1.0, 2.0)
+
+
+def test_a_function_of_any_number_of_tensors_with_a_default(glances: list[bool]) -> None:
+    function = TinyJit(lambda *tensors, take=sum: take(tensors))
+    x = Tensor([1.0, 2.0, 3.0]).realize()
+    y = Tensor([4.0, 5.0, 6.0]).realize()
+    ready(function, x, y)
+    glances.clear()
+    assert function(x, y).tolist() == [5.0, 7.0, 9.0] and all(glances)
+    assert function(x, y, take=lambda pair: pair[0] - pair[1]).tolist() == [-3.0] * 3

@@ -10,6 +10,7 @@ in `structure`, `numbers` or `variables`.
 from __future__ import annotations
 
 import inspect
+import math
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -236,38 +237,41 @@ _BOUND = _Bound()
 
 
 class Signature:
-    """Puts arguments in the order of a function's parameters, defaults filled in."""
+    """Puts arguments in the order of a function's parameters.
+
+    Defaults that a call without names leaves out stay out: they are parts of the function, which
+    guards compare as they compare everything else that it reads.
+    """
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.names: tuple[str, ...] | None = None
         self.defaults: tuple[Any, ...] = ()
-        self.positional = 0
-        self.least: int | None = None  # how many there are at least before the rest
+        # how many arguments without names are a call
+        self.least, self.most = 0, -1.0
         try:
             self.signature: inspect.Signature | None = inspect.signature(function)
         except (TypeError, ValueError):
             self.signature = None
             return
         parameters = list(self.signature.parameters.values())
-        simple = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-        if all(p.kind in simple for p in parameters):
+        kinds = [p.kind for p in parameters]
+        named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        if all(kind in named for kind in kinds):
             self.names = tuple(p.name for p in parameters)
             self.defaults = tuple(p.default for p in parameters)
-            self.positional = sum(p.kind is simple[0] for p in parameters)
-        kinds = [p.kind for p in parameters]
-        if kinds and kinds[-1] is inspect.Parameter.VAR_KEYWORD:
-            kinds.pop()
-        # f(a, b, *rest): without keywords, what is given is what there is
-        takes_rest = bool(kinds) and kinds[-1] is inspect.Parameter.VAR_POSITIONAL
-        is_plain = takes_rest and all(kind is simple[0] for kind in kinds[:-1])
-        self.least = len(kinds) - 1 if is_plain else None
+        needed = [p for p in parameters if p.default is _EMPTY and p.kind in (*by_place, *named)]
+        if all(p.kind in by_place for p in needed):
+            takes_rest = inspect.Parameter.VAR_POSITIONAL in kinds
+            self.least = len(needed)
+            self.most = math.inf if takes_rest else sum(kind in by_place for kind in kinds)
 
     def order(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """The values of all parameters; TypeError if the call does not fit."""
+        """The values of the parameters; TypeError if the call does not fit."""
         names = self.names
-        if names is not None and len(args) <= self.positional:
-            if not kwargs and len(args) == len(names):
-                return args
+        if not kwargs and self.least <= len(args) <= self.most:
+            return args
+        if names is not None and len(args) <= self.most:
             values = list(args)
             used = 0
             for name, default in zip(names[len(args) :], self.defaults[len(args) :], strict=True):
@@ -281,18 +285,16 @@ class Signature:
             else:
                 if used == len(kwargs):
                     return tuple(values)
-        if self.least is not None and not kwargs and len(args) >= self.least:
-            return args
         if self.signature is None:
             return (*args, *[item for name in sorted(kwargs) for item in (name, kwargs[name])])
         bound = self.signature.bind(*args, **kwargs)
         bound.apply_defaults()
         ordered = tuple(bound.arguments.values())
         # not to be taken for a call that is given a tuple and a dict
-        return ordered if self.least is None else (*ordered, _BOUND)
+        return ordered if names is not None else (*ordered, _BOUND)
 
     def call(self, function: Callable[..., Any], values: tuple[Any, ...]) -> Any:
         """The function with ordered values."""
         if self.names is None:
             raise JitError("a function whose parameters are not plain names")
-        return function(**dict(zip(self.names, values, strict=True)))
+        return function(**dict(zip(self.names, values, strict=False)))
