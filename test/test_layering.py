@@ -35,6 +35,7 @@ dtype
 uop.spelling
 uop.opset
 budgets
+fragment
 machine
 uop.args
 uop.infer

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from weft.dtype import DType, dtypes
+from weft.fragment import Fragment
 from weft.uop.opset import OPSET, Ops
 
 
@@ -84,7 +85,14 @@ class Target:
     thread_lanes: int = 4  # elements of one access of a thread, whatever fits `vector_bytes`
     core_threads: int = 1  # threads that a core holds at a time, to hide what each waits for
     thread_registers: int = 0  # of 32 bits, that a thread may have; 0: not limited by us
-    fragments: tuple[Any, ...] = ()  # of tensor cores: shapes, dtypes, lane -> element maps
+    # memory that a group shares if the launch asks for so much; 0: no more than the above
+    most_shared_bytes: int = 0
+    core_shared_bytes: int = 0  # what the groups on one core have of it together
+    core_registers: int = 0  # of 32 bits, for all threads of a core
+    fragments: tuple[Fragment, ...] = ()  # products of matrices that the lanes of a warp compute
+    # bytes of a copy from memory to shared memory that a thread need not wait for
+    async_copies: tuple[int, ...] = ()
+    has_matrix_loads: bool = False  # a warp reads fragments by rows of 16 bytes, exchanging them
     features: tuple[str, ...] = ()  # further names, sorted, of what only one renderer asks about
 
     def op_cost(self, op: Ops) -> float:

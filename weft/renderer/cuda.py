@@ -8,6 +8,7 @@ of IEEE (NVRTC's defaults), and only products and sums that may be fused are lef
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 
@@ -15,6 +16,7 @@ from weft.dtype import DType, dtypes
 from weft.machine import Target
 from weft.renderer.base import program_variables
 from weft.renderer.cstyle import Template, strip
+from weft.renderer.cuda_fragments import fragment_helpers, own_statement
 from weft.renderer.groups import (
     AXES,
     WORD_SHIFT,
@@ -23,8 +25,10 @@ from weft.renderer.groups import (
     group_sizes,
     is_written,
     padded_size,
+    shared_offsets,
     word_layout,
 )
+from weft.renderer.mma import mma_fragments
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
@@ -36,14 +40,32 @@ STATIC_SHARED = 48 << 10
 _SHARED_ALIGN = 16
 # where it is not what most of a generation have
 _CORE_THREADS = {(7, 5): 1024, (8, 0): 2048}
+# shared memory that a group may have if the launch asks for it
+_MOST_SHARED = {
+    (7, 5): 64 << 10,
+    (8, 0): 163 << 10,
+    (8, 6): 99 << 10,
+    (8, 7): 163 << 10,
+    (8, 9): 99 << 10,
+    (9, 0): 227 << 10,
+    (10, 0): 227 << 10,
+    (12, 0): 99 << 10,
+}
 
 
 def cuda_target(
-    major: int, minor: int, cores: int, l2: int, l1: int = 128 << 10, shared_bytes: int = 48 << 10
+    major: int,
+    minor: int,
+    cores: int,
+    l2: int,
+    l1: int = 128 << 10,
+    shared_bytes: int = 48 << 10,
+    most_shared_bytes: int = 0,
 ) -> Target:
     """A GPU of a compute capability: what its attributes say, and what all of its kind have.
 
-    `cores` are its multiprocessors, `shared_bytes` what a group may have without permission.
+    `cores` are its multiprocessors, `shared_bytes` what a group may have without permission,
+    `most_shared_bytes` what it may have with it.
     """
     features = [BF16] if major >= 8 else []
     if (major, minor) >= (8, 9):
@@ -69,6 +91,13 @@ def cuda_target(
         thread_lanes=16,  # an access of 16 bytes, also of single bytes
         core_threads=_CORE_THREADS.get((major, minor), 1536 if major in (8, 12) else 2048),
         thread_registers=255,
+        most_shared_bytes=most_shared_bytes or _MOST_SHARED.get((major, minor), shared_bytes),
+        # each group takes another KiB
+        core_shared_bytes=_MOST_SHARED.get((major, minor), shared_bytes) + (1 << 10),
+        core_registers=64 << 10,
+        fragments=mma_fragments(major, minor),
+        async_copies=(4, 8, 16) if major >= 8 else (),
+        has_matrix_loads=(major, minor) >= (7, 5),
         features=tuple(features),
     )
 
@@ -138,6 +167,7 @@ class CUDARenderer(GroupStyle):
     def __init__(self, target: Target | None = None) -> None:
         super().__init__(target or SM_90)
         self.native_dtypes = frozenset((*self.type_names, _HALF))
+        self.places: dict[UOp, int] = {}
 
     def function_templates(self) -> dict[Ops, Template]:
         names = {Ops.SQRT: "sqrt", Ops.TRUNC: "trunc", Ops.MULACC: "fma", Ops.EXP2: "exp2"}
@@ -163,8 +193,10 @@ class CUDARenderer(GroupStyle):
             lines.append(f"    groups_{axis} = (unsigned int)words[groups_{axis}];")
         x, y, z = group_sizes(uops)
         bounds = f"__launch_bounds__({x * y * z})"
+        dynamic = f"extern __shared__ __align__({_SHARED_ALIGN}) unsigned char shared[];"
         return [
             *self.helpers(uops),
+            *([dynamic] if self.places else []),
             f'extern "C" __global__ void {bounds} {name}({", ".join(arguments)}) {{',
             *(["  if (words) {", *lines, "  }"] if lines else []),
             # or every access would ask at run time in which memory it is
@@ -195,7 +227,20 @@ class CUDARenderer(GroupStyle):
             lines.append(_LOAD_LANES)
         if any([u.op is Ops.STORE for u in accesses]):
             lines.append(_STORE_LANES)
-        return lines
+        return [*lines, *fragment_helpers(uops, self.type)]
+
+    def own_statement(self, uop: UOp, name: str, operands: Sequence[tuple[str, str | None]]) -> str:
+        return own_statement(uop, name, operands, self.type)
+
+    def shared_bytes(self, uops: Sequence[UOp]) -> int:
+        total = shared_offsets(uops, _SHARED_ALIGN)[1]
+        return total if total > STATIC_SHARED else 0
+
+    def render(self, name: str, uops: Sequence[UOp]) -> str:
+        # what is shared has a place in memory that the launch gives, where it is too much
+        own = copy.copy(self)
+        own.places = shared_offsets(uops, _SHARED_ALIGN)[0] if self.shared_bytes(uops) else {}
+        return super(CUDARenderer, own).render(name, uops)
 
     def type(self, dtype: DType) -> str:
         return "void" if dtype is dtypes.void else super().type(dtype)
@@ -241,6 +286,9 @@ class CUDARenderer(GroupStyle):
     def local_memory(self, memory: UOp, name: str) -> str | None:
         if memory.arg.memory != "shared":
             return super().local_memory(memory, name)
+        if memory in self.places:
+            kind = f"{self.stored(memory.dtype)}*"
+            return f"{kind} {name} = ({kind})(shared + {self.places[memory]});"
         size = padded_size(memory, _SHARED_ALIGN)
         return f"{self.shared_prefix}{self.stored(memory.dtype)} {name}[{size}];"
 

@@ -162,6 +162,7 @@ def describe_target(context: Context) -> Target:
         cores=context.processors,
         l2=context.cache_bytes,
         shared_bytes=context.shared_bytes,
+        most_shared_bytes=context.most_shared_bytes,
     )
 
 
