@@ -21,9 +21,10 @@ from typing import Any
 
 from weft.dtype import ConstFloat, DType, to_dtype
 from weft.errors import CompileError, WeftError
+from weft.fragment import Digit, Fragment, OperandMap
 from weft.machine import Target
 from weft.renderer.base import Renderer
-from weft.uop.args import AxisType, LocalArg, ParamArg, RangeArg, VariableArg
+from weft.uop.args import AxisType, LocalArg, MatrixArg, ParamArg, RangeArg, VariableArg
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
 
@@ -34,7 +35,8 @@ LEAVES = frozenset({Ops.CONST, Ops.PARAM, Ops.VARIABLE, Ops.LOCAL})
 
 _ENUMS: dict[str, type[Enum]] = {"Ops": Ops, "AxisType": AxisType}
 _DATACLASSES: dict[str, type[Any]] = {
-    kind.__name__: kind for kind in (LocalArg, ParamArg, RangeArg, VariableArg)
+    kind.__name__: kind
+    for kind in (LocalArg, ParamArg, RangeArg, VariableArg, MatrixArg, Fragment, OperandMap, Digit)
 }
 _HEADER = re.compile(r'^program (".*") version (\d+)$')
 _LINE = re.compile(r"^(\d+): (\w+) (\w+) \(([\d ]*)\)(?: (\[.*\]))?$")

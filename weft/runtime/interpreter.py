@@ -17,7 +17,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from weft.errors import ArgumentError, SpecError
-from weft.runtime.races import Watch, WatchedPart, WorkItem
+from weft.fragment import Fragment
+from weft.runtime.exchange import commit, fetch, load_matrices, multiply_fragments, wait
+from weft.runtime.races import Exchange, Warp, Watch, WatchedPart, WorkItem
 from weft.runtime.steps import (
     RAW,
     Access,
@@ -36,7 +38,7 @@ from weft.runtime.steps import (
     take_lanes_of_two,
     vectorize,
 )
-from weft.uop.args import AxisType
+from weft.uop.args import AxisType, MatrixArg
 from weft.uop.evaluate import evaluate_uop, function_for
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
@@ -45,9 +47,10 @@ from weft.uop.opset import GroupOp, Ops
 
 # A segment is a tuple of one of these and its operands. Places are positions in the registers,
 # targets are positions in the list of segments.
-_STEPS, _LOOP, _END, _IF, _BARRIER, _PAUSE = range(6)
-# what a work item yields when it ends, and where others may take a turn; else a barrier's place
-_DONE, _PAUSED = -1, -2
+_STEPS, _LOOP, _END, _IF, _BARRIER, _PAUSE, _EXCHANGE = range(7)
+# what a work item yields when it ends, and where others may take a turn; else a barrier's place, or
+# below these that of an exchange in its warp
+_DONE, _PAUSED, _EXCHANGED = -1, -2, -3
 
 
 def _execute(segments: Sequence[tuple[Any, ...]], registers: Registers) -> Iterator[int]:
@@ -77,6 +80,8 @@ def _execute(segments: Sequence[tuple[Any, ...]], registers: Registers) -> Itera
                 place = segment[2]
         elif kind == _PAUSE:
             yield _PAUSED
+        elif kind == _EXCHANGE:
+            yield _EXCHANGED - place
         else:
             yield place
 
@@ -106,6 +111,9 @@ class Interpreter:
         # further registers: the work item, and for each watched memory its Watch
         self.item_place = self._new_register()
         self._watches = {memory: self._new_register() for memory in _watched(self.uops, watch_all)}
+        fragments = [u.arg.lanes for u in self.uops if isinstance(u.arg, Fragment)]
+        # of programs whose warps exchange anything
+        self.warp_size: int = max(fragments, default=0)
         self._segments = self._build_segments()
 
     def _new_register(self) -> int:
@@ -138,10 +146,14 @@ class Interpreter:
         groups = list(itertools.product(*[range(sizes[u]) for u in outer]))
         chance.shuffle(groups)
         threads = list(itertools.product(*[range(sizes[u]) for u in inner]))
+        numbers = _thread_numbers(inner, sizes, threads)
         for group in groups:
             for special, index in zip(outer, group, strict=True):
                 registers[self._places[special]] = index
-            self._run_group(registers, inner, [WorkItem(group, t) for t in threads], chance)
+            items = [WorkItem(group, t) for t in threads]
+            if self.warp_size:
+                _form_warps(items, numbers, self.warp_size)
+            self._run_group(registers, inner, items, chance)
 
     def _place_watches(self, registers: Registers, overlaps: Mapping[int, tuple[int, int]]) -> None:
         wholes: dict[int, Watch] = {}
@@ -191,8 +203,8 @@ class Interpreter:
                 own[self._places[special]] = index
             runs.append(_execute(self._segments, own))
         while True:
-            reached = _take_turns(runs, chance)
-            if len(set(reached)) > 1:
+            reached = _take_turns(runs, items, chance)
+            if len(set(reached)) > 1 or reached[0] <= _EXCHANGED:
                 raise self._diverged(items, reached)
             if reached[0] == _DONE:
                 return
@@ -202,6 +214,11 @@ class Interpreter:
     def _diverged(self, items: list[WorkItem], reached: list[int]) -> SpecError:
         """The error for a barrier that some items of a group wait at and others do not reach."""
         waits = next(i for i, place in enumerate(reached) if place != _DONE)
+        if reached[waits] <= _EXCHANGED:
+            return SpecError(
+                f"kernel {self.name}: {items[waits]} exchanges fragments with its warp, but not "
+                "all of its warp reach that place"
+            )
         other = next(i for i, place in enumerate(reached) if place != reached[waits])
         where = "waits at another one" if reached[other] != _DONE else "ends without reaching it"
         return SpecError(
@@ -225,6 +242,11 @@ class Interpreter:
         opened: dict[UOp, int] = {}
         for place, uop in enumerate(self.uops):
             if uop.op not in _CONTROL:
+                if exchange := self._exchange(place, uop):
+                    give, take = exchange
+                    segments.extend([(_STEPS, (*steps, give)), (_EXCHANGE,)])
+                    steps = [take]
+                    continue
                 step = self._step(place, uop)
                 if step is not None:
                     steps.append(step)
@@ -272,6 +294,12 @@ class Interpreter:
             return copy(place, sources[0])
         if op is Ops.ACC_SET:
             return copy(sources[0], sources[1])
+        if op is Ops.FETCH:
+            return self._fetch(uop)
+        if op is Ops.COMMIT:
+            return commit(self.item_place)
+        if op is Ops.WAIT:
+            return wait(self.item_place, uop.arg[0])
         if op is Ops.LOAD:
             return load(place, Access(self, uop, uop.dtype))
         if op is Ops.STORE:
@@ -285,6 +313,26 @@ class Interpreter:
         if op in GroupOp.Elementwise:
             return self._elementwise(place, uop, sources)
         raise SpecError(f"{self.where(uop)}: the PYTHON device does not interpret {op.name}")
+
+    def _exchange(self, place: int, uop: UOp) -> tuple[Step, Step] | None:
+        """For what a warp does together: a step that gives, and one that takes its result."""
+        sources = [self._places[source] for source in uop.src]
+        if uop.op is Ops.WMMA:
+            if not isinstance(uop.arg, Fragment):
+                raise SpecError(f"{self.where(uop)}: the PYTHON device does not interpret WMMA")
+            return multiply_fragments(place, sources, self.item_place, uop.arg)
+        if uop.op is Ops.LOAD and isinstance(uop.arg, MatrixArg):
+            row = uop.dtype.scalar().vec(16 // uop.dtype.scalar().itemsize)
+            return load_matrices(place, Access(self, uop, row), uop.arg)
+        return None
+
+    def _fetch(self, uop: UOp) -> Step:
+        dtype = uop.src[0].dtype.scalar().vec(uop.arg)
+        source = UOp(Ops.LOAD, dtype, (uop.src[1],))
+        access = Access(self, source, dtype, uop)
+        register = self._new_register()
+        target = Access(self, uop, dtype)
+        return fetch(load(register, access), store(register, target), target, self.item_place)
 
     def _elementwise(self, place: int, uop: UOp, sources: list[int]) -> Step:
         lanes = {source.dtype.count for source in uop.src} | {uop.dtype.count}
@@ -315,26 +363,63 @@ class Interpreter:
         return self._watches.get(memory)
 
 
-def _take_turns(runs: list[Iterator[int]], chance: random.Random) -> list[int]:
-    """Each work item up to its next barrier or its end, in turns; where each of them stopped."""
+def _take_turns(
+    runs: list[Iterator[int]], items: list[WorkItem], chance: random.Random
+) -> list[int]:
+    """Each work item up to its next barrier or its end, in turns; where each of them stopped.
+
+    An exchange lets the items of a warp go on once all of them have come to it.
+    """
     reached = [_DONE] * len(runs)
     running = list(range(len(runs)))
+    waiting: dict[int, list[int]] = {}  # items by the number of their warp
     while running:
         turn = int(chance.random() * len(running))
         number = running[turn]
         stop = next(runs[number], _DONE)
-        if stop != _PAUSED:
-            reached[number] = stop
-            running[turn] = running[-1]
-            running.pop()
+        if stop == _PAUSED:
+            continue
+        reached[number] = stop
+        running[turn] = running[-1]
+        running.pop()
+        warp = items[number].warp
+        if stop <= _EXCHANGED and warp is not None:
+            together = waiting.setdefault(warp.number, [])
+            together.append(number)
+            if len(together) == warp.size and len({reached[n] for n in together}) == 1:
+                warp.taken, warp.given = Exchange(warp.given), {}
+                running += waiting.pop(warp.number)
     return reached
+
+
+def _thread_numbers(
+    inner: list[UOp], sizes: Mapping[UOp, int], threads: list[tuple[int, ...]]
+) -> list[int]:
+    """The place of each thread in its group: along x first, then y, then z."""
+    strides: dict[UOp, int] = {}
+    step = 1
+    for special in sorted(inner, key=lambda u: str(u.arg)):
+        strides[special] = step
+        step *= sizes[special]
+    return [
+        sum(strides[u] * index for u, index in zip(inner, thread, strict=True))
+        for thread in threads
+    ]
+
+
+def _form_warps(items: list[WorkItem], numbers: list[int], size: int) -> None:
+    warps: dict[int, Warp] = {}
+    for item, number in zip(items, numbers, strict=True):
+        item.warp = warps.setdefault(number // size, Warp(number // size))
+        item.warp.size += 1
+        item.lane = number % size
 
 
 def _watched(uops: Sequence[UOp], watch_all: bool) -> list[UOp]:
     """The memories in which work items can meet; a program of one item has none."""
     if not any(u.op is Ops.SPECIAL for u in uops):
         return []
-    written = {memory_of(u) for u in uops if u.op is Ops.STORE}
+    written = {memory_of(u) for u in uops if u.op in (Ops.STORE, Ops.FETCH)}
     return [
         u
         for u in uops

@@ -11,9 +11,28 @@ unless the STORE is declared to overlap others that write the same.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from weft.errors import RaceError
+
+
+@dataclass(eq=False, slots=True)
+class Warp:
+    """Items that run in step where they exchange what they have."""
+
+    number: int
+    size: int = 0
+    given: dict[int, Any] = field(default_factory=dict)  # by lane, of the exchange to come
+    taken: Exchange | None = None  # the last one
+
+
+@dataclass(eq=False, slots=True)
+class Exchange:
+    """What all lanes of a warp gave, and what was made of it, once for all of them."""
+
+    given: dict[int, Any]
+    result: Any = None
 
 
 @dataclass(eq=False, slots=True)
@@ -23,6 +42,10 @@ class WorkItem:
     group: tuple[int, ...]
     thread: tuple[int, ...]
     epoch: int = 0
+    warp: Warp | None = None
+    lane: int = 0  # of its warp
+    # groups of copies that are under way, the last one still open
+    fetches: list[list[Callable[[], None]]] = field(default_factory=lambda: [[]])
 
     def __str__(self) -> str:
         return f"thread {_place(self.thread)} of group {_place(self.group)}"

@@ -176,9 +176,13 @@ def apply(target: int, function: Function, sources: list[int], is_vector: bool) 
 class Access:
     """What a LOAD or STORE touches: registers of the memory, the index and the validity."""
 
-    def __init__(self, interpreter: Places, uop: UOp, dtype: DType) -> None:
+    def __init__(
+        self, interpreter: Places, uop: UOp, dtype: DType, stands_in: UOp | None = None
+    ) -> None:
+        """`stands_in`: the UOp of the program, where this is a part of one."""
         index = uop.src[0]
-        where = interpreter.where(uop)
+        stands_in = uop if stands_in is None else stands_in
+        where = interpreter.where(stands_in)
         if index.op is not Ops.INDEX:
             raise SpecError(f"{where}: it needs an INDEX, found {index!r}")
         memory = memory_of(uop)
@@ -199,7 +203,7 @@ class Access:
         self.lanes = dtype.count
         self.watch = interpreter.watch_of(memory)
         self.item = interpreter.item_place
-        self.line = interpreter.place_of(uop)
+        self.line = interpreter.place_of(stands_in)
         self.overlaps = uop.tag == OVERLAPPING
         self.zero: Any = convert(0, dtypes.weakint, dtype)
         self._what = f"{where}: element %d of {memory_name(memory)}, which has {self.size} elements"

@@ -154,6 +154,19 @@ class StageArg:
     sweep: bool = False  # of a REDUCE: its loops run outside of those that fill
     # of one row in tiles: where it ends; the last tile starts early enough to end there too
     length: int | None = None
+    # elements from one to the next along each axis that it fills, where not row-major
+    strides: tuple[int, ...] | None = None
+    depth: int = 1  # rounds of its loop that are in memory at a time
+
+
+@dataclass(frozen=True)
+class MatrixArg:
+    """Of a LOAD: a warp reads matrices of 8 rows of 16 bytes. Lane 8*i + r names row r of the i-th,
+    and has four bytes of each: lane 4*g + t those at 4*t of row g, or, of the transposed, element g
+    of rows 2*t and 2*t + 1."""
+
+    count: int
+    transposed: bool = False
 
 
 @dataclass(frozen=True)

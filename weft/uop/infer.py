@@ -20,7 +20,7 @@ ShapeTuple = tuple[Any, ...]
 UNSET: Any = type("Unset", (), {"__repr__": lambda self: "UNSET"})()
 
 # ops whose trailing sources are ranges that end there: from which source on
-CLOSES: dict[Ops, int] = {Ops.REDUCE: 1, Ops.STAGE: 1, Ops.STORE: 2, Ops.END: 0}
+CLOSES: dict[Ops, int] = {Ops.REDUCE: 1, Ops.STAGE: 1, Ops.STORE: 2, Ops.END: 0, Ops.WMMA: 3}
 
 
 def infer_shape(node: Any) -> ShapeTuple | None:
@@ -94,6 +94,9 @@ def _own_shape(node: Any) -> ShapeTuple | None:
         return _bitcast_shape(node, source)
     if op is Ops.STAGE:
         size: Any = 1
+        if node.arg.strides is not None:
+            steps = zip(node.arg.strides, node.src[1:], strict=True)
+            return (1 + sum(step * (int(axis.src[0].vmax) - 1) for step, axis in steps),)
         for axis in node.src[1:]:
             size = size * int(axis.src[0].vmax)
         return (size,)

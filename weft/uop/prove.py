@@ -19,7 +19,7 @@ from weakref import WeakSet
 
 from weft.errors import SpecError
 from weft.knobs import DEBUG
-from weft.uop.args import DISTINCT, KernelInfo
+from weft.uop.args import DISTINCT, KernelInfo, MatrixArg
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 from weft.uop.solver import Encoder, Question, z3
@@ -158,6 +158,8 @@ def memory_size(memory: UOp) -> int | None:
         memory = memory.src[0]
     if memory.op is Ops.STAGE:
         # of a size that varies, the memory has room for the greatest
+        if memory.arg.strides is not None:
+            return int(memory.shape[0])
         return prod(int(axis.src[0].vmax) for axis in memory.src[1:])
     return int(memory.arg.size) if memory.op in (Ops.PARAM, Ops.LOCAL, Ops.BUFFER) else None
 
@@ -195,15 +197,30 @@ def prove_program(uops: Sequence[UOp], name: str, pass_name: str | None = None) 
             blocks.append(node)
         elif node.op in (Ops.END, Ops.ENDIF):
             blocks.pop()
-        elif node.op in (Ops.LOAD, Ops.STORE) and node.src[0].op is Ops.INDEX:
-            size = memory_size(node.src[0].src[0])
-            if size is not None:
-                lanes = (node if node.op is Ops.LOAD else node.src[1]).dtype.count
-                holds = tuple([b if b.op is Ops.RANGE else b.src[0] for b in blocks])
-                place = node.src[0].substitute(registers)
-                access = Access(node, place, size, lanes, holds)
-                _verify(access, encoder, name, pass_name)
+        else:
+            holds = tuple([b if b.op is Ops.RANGE else b.src[0] for b in blocks])
+            for at, lanes in _places(node):
+                size = memory_size(at.src[0])
+                if size is not None:
+                    place = at.substitute(registers)
+                    # a FETCH has two places, each an access of its own
+                    of = at if node.op is Ops.FETCH else node
+                    access = Access(of, place, size, lanes, holds)
+                    _verify(access, encoder, name, pass_name)
     prove_barriers(uops, name, pass_name)
+
+
+def _places(node: UOp) -> list[tuple[UOp, int]]:
+    """The INDEXes that a node of a program touches, each with how many elements from there on."""
+    if node.op is Ops.FETCH:
+        return [(place, node.arg) for place in node.src]
+    if node.op not in (Ops.LOAD, Ops.STORE) or node.src[0].op is not Ops.INDEX:
+        return []
+    if node.op is Ops.STORE:
+        return [(node.src[0], node.src[1].dtype.count)]
+    if isinstance(node.arg, MatrixArg):
+        return [(node.src[0], 16 // node.dtype.scalar().itemsize)]
+    return [(node.src[0], node.dtype.count)]
 
 
 def bound_registers(uops: Sequence[UOp]) -> dict[UOp, UOp]:
@@ -369,7 +386,7 @@ def prove_barriers(uops: Sequence[UOp], name: str, pass_name: str | None = None)
         elif node.op is Ops.END and node.src[0] not in repeated:
             repeated.add(node.src[0])
             place = starts[node.src[0]]
-        elif node.op in (Ops.LOAD, Ops.STORE) and node.src[0].op is Ops.INDEX:
+        elif node.op in (Ops.LOAD, Ops.STORE, Ops.FETCH) and node.src[0].op is Ops.INDEX:
             _meet(node, touched, name, pass_name)
         place += 1
 
@@ -378,17 +395,33 @@ def _meet(node: UOp, touched: dict[tuple[UOp, Ops], UOp], name: str, pass_name: 
     memory = node.src[0].src[0]
     if memory.op is not Ops.LOCAL or memory.arg.memory == "scratch":
         return
-    other = Ops.STORE if node.op is Ops.LOAD else Ops.LOAD
+    kind = Ops.LOAD if node.op is Ops.LOAD else Ops.STORE
+    other = Ops.STORE if kind is Ops.LOAD else Ops.LOAD
     before = touched.get((memory, other))
     # one and the same place is one thread's own
-    if before is not None and before.src[0] is not node.src[0]:
+    if before is not None and before.src[0] is not node.src[0] and not _are_apart(before, node):
         made_by = f" after pass {pass_name!r}" if pass_name else ""
         raise SpecError(
             f"SPEC ISSUE in kernel {name}{made_by}: {node.op.name} of {node.src[0].text()} meets "
             f"{before.op.name} of {before.src[0].text()} by other threads with no BARRIER "
             f"between them\n{neighbourhood_text(node)}"
         )
-    touched[memory, node.op] = node
+    touched[memory, kind] = node
+
+
+def _are_apart(one: UOp, other: UOp) -> bool:
+    """Whether accesses of two threads in one round of a loop are of different elements: memory that
+    holds several rounds is filled for one while another one is read."""
+    (left, left_count), (right, right_count) = _places(one)[0], _places(other)[0]
+    indices = [left.src[1], right.src[1]]
+    if any([index.dtype.count > 1 for index in indices]) or not left.ranges & right.ranges:
+        return False
+    threads = {u for u in indices[1].toposort() if u.op is Ops.SPECIAL and u.arg.startswith("l")}
+    indices[1] = indices[1].substitute({u: u.replace(arg=f"{u.arg} of another") for u in threads})
+    encoder = Encoder()
+    first, second = [encoder.encode(index)[0] for index in indices]
+    claims = [first < second + right_count, second < first + left_count]
+    return Question(encoder, indices, claims).ask() is False
 
 
 # ---------------------------------------------------------------- who did it

@@ -193,7 +193,7 @@ kernel_spec = Spec(
     GroupOp.Elementwise
     | _LEAVES
     | {Ops.PARAM, Ops.RANGE, Ops.SPECIAL, Ops.INDEX, Ops.LOAD, Ops.STORE, Ops.REDUCE, Ops.STAGE}
-    | {Ops.SINK},
+    | {Ops.WMMA, Ops.SINK},
     (
         *_SHARED,
         check_scalar,
@@ -318,7 +318,7 @@ _PROGRAM_OPS = (
     | _LEAVES
     | {Ops.PARAM, Ops.LOCAL, Ops.SPECIAL, Ops.RANGE, Ops.END, Ops.IF, Ops.ENDIF, Ops.BARRIER}
     | {Ops.INDEX, Ops.LOAD, Ops.STORE, Ops.ACC, Ops.ACC_SET, Ops.VECTORIZE, Ops.GEP, Ops.WMMA}
-    | {Ops.SINK}
+    | {Ops.FETCH, Ops.COMMIT, Ops.WAIT, Ops.SINK}
 )
 _PROGRAM_CHECKS: tuple[Check, ...] = (
     *_SHARED,

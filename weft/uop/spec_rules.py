@@ -18,6 +18,7 @@ from weft.uop.args import (
     HostArg,
     KernelInfo,
     LocalArg,
+    MatrixArg,
     ParamArg,
     RangeArg,
     ReduceArg,
@@ -186,13 +187,14 @@ ARGS: dict[Ops, tuple[str, Callable[[Any], bool]]] = {
         lambda arg: (op := combines_with(arg)) is None or op in GroupOp.Reduce,
     ),
     Ops.STAGE: ("StageArg", lambda arg: isinstance(arg, StageArg)),
+    Ops.LOAD: ("None or MatrixArg", lambda arg: arg is None or isinstance(arg, MatrixArg)),
     Ops.LOCAL: ("LocalArg", lambda arg: isinstance(arg, LocalArg) and _is_int(arg.size, 0)),
     Ops.ACC: ("a number of its own", lambda arg: _is_int(arg, 0)),
     Ops.GEP: ("a tuple of lanes", lambda arg: _is_ints(arg, 0) and bool(arg)),
     Ops.SINK: ("KernelInfo or None", lambda arg: arg is None or isinstance(arg, KernelInfo)),
 }
 # args that are open: what they hold is the target's business
-_FREE_ARGS = frozenset({Ops.WMMA, Ops.CONTIGUOUS, Ops.BARRIER})
+_FREE_ARGS = frozenset({Ops.WMMA, Ops.CONTIGUOUS, Ops.BARRIER, Ops.FETCH, Ops.COMMIT, Ops.WAIT})
 
 
 def check_arg(node: UOp) -> Complaint:
