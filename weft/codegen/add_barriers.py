@@ -58,7 +58,8 @@ def _as_own(memory: UOp) -> UOp:
 
 
 def _is_fill(node: UOp) -> bool:
-    return node.op is Ops.AFTER and _is_shared(node.src[0])
+    # memory of several rounds has its own barriers, see `pipeline_fills`
+    return node.op is Ops.AFTER and _is_shared(node.src[0]) and node.src[-1].op is Ops.STORE
 
 
 def _heights(order: dict[UOp, None]) -> list[list[UOp]]:

@@ -291,7 +291,7 @@ class _Binding:
             if valid is not None:
                 place = _only_if(place, valid)
             stores.append(place.store(value, *rounds))
-        return memory.after(*stores)
+        return memory.after(*stores).rtag(node.tag)
 
     def _spread(self, loops: tuple[UOp, ...]) -> tuple[dict[UOp, UOp], tuple[UOp, ...], UOp | None]:
         """Values for the axes of a fill, the loop of each thread, and which threads take part.

@@ -31,7 +31,7 @@ from weft.codegen.shuffle import LEAST_LOADED, load_apart, load_square, squares,
 from weft.dtype import dtypes
 from weft.errors import CompileError
 from weft.helpers import prod
-from weft.uop.args import AxisType, LocalArg
+from weft.uop.args import AxisType, LocalArg, MatrixArg
 from weft.uop.infer import CLOSES, derive_ranges
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
@@ -78,6 +78,7 @@ class _Expansion:
         self.axes_of: dict[frozenset[UOp], Axes] = {}
         self.lanes_of: dict[frozenset[UOp], int] = {}
         self.pickers: dict[tuple[Axes, Axes], list[int]] = {}
+        self.fragments: dict[UOp, list[UOp]] = {}  # of a WMMA, or the sum of one: whole fragments
         self.locals = 0
 
     def run(self) -> UOp:
@@ -99,6 +100,9 @@ class _Expansion:
                 self.parts[node] = list(self._expand_reduce(node))
             elif node.op is Ops.STAGE:
                 self.parts[node] = list(self._expand_stage(node))
+            elif node.op is Ops.WMMA:
+                self.fragments[node] = self._expand_fragment(node)
+                self.parts[node] = self._registers_of(node, self.fragments[node], node.ranges)
             elif node.op is Ops.SINK:
                 flat = [scalar(part) for s in node.src for part in self.parts[s]]
                 self.parts[node] = [node.with_src(tuple(dict.fromkeys(flat)))]
@@ -233,6 +237,10 @@ class _Expansion:
 
     def _expand_load(self, node: UOp) -> list[UOp]:
         places, count = self.places[node.src[0]], self._lanes(node)
+        if isinstance(node.arg, MatrixArg):
+            dtype = node.dtype.vec(node.arg.count * 4 // node.dtype.itemsize)
+            at = [place.memory.index(scalar(place.at), place.valid) for place in places]
+            return [UOp(Ops.LOAD, dtype, (place,), node.arg) for place in at]
         if self._may_be_column(node):
             column = load_column(node, places)
             if column is not None:
@@ -293,6 +301,9 @@ class _Expansion:
         strides = {axis: prod(s.arg for s in sizes[i + 1 :]) for i, axis in enumerate(closed)}
         # where the first axis ends earlier, the rest of the memory is not used
         size = prod(int(s.vmax) for s in sizes)
+        if node.arg.strides is not None:
+            strides = dict(zip(closed, node.arg.strides, strict=True))
+            size = int(node.shape[0]) * node.arg.depth
         # of a row in tiles, the last one overlaps: it ends where the row does
         tiles = closed[0] if node.arg.length is not None else None
         for axis in closed:
@@ -323,7 +334,8 @@ class _Expansion:
                 store(Place(memory, at, None), x, count, loops)
                 for at, x in zip(offsets, picked[first : first + len(offsets)], strict=True)
             ]
-            results.append(memory.after(*[fill for fill in fills if fill is not None]))
+            filled = memory.after(*[fill for fill in fills if fill is not None])
+            results.append(filled if node.arg.depth == 1 else filled.rtag(node.arg.depth))
         return results
 
     def _expand_sweep(
@@ -375,10 +387,67 @@ class _Expansion:
         self.locals += 1
         return UOp(Ops.LOCAL, stage.dtype, (), arg)
 
+    # ------------------------------------------------------------ fragments
+    def _fragment_axes(self, node: UOp, ranges: frozenset[UOp]) -> Axes:
+        """The written-out axes that whole fragments differ in: not those of their registers."""
+        return tuple([a for a in self._axes(ranges) if a not in node.src[2].ranges])
+
+    def _expand_fragment(self, node: UOp) -> list[UOp]:
+        """WMMA(A, B, register, a, b) -> WMMA(vector of A over a, vector of B over b, 0)."""
+        free = self._fragment_axes(node, node.ranges)
+        fragment = node.arg
+        closed = set(node.src[3:])
+        operands: list[list[UOp]] = []
+        for value in node.src[:2]:
+            own = tuple([a for a in self._axes(value.ranges) if a in closed])
+            picked = self._pick(value, free + own)
+            count = _count(own)
+            groups = [picked[i : i + count] for i in range(0, len(picked), count)]
+            operands.append([_joined([scalar(part) for part in group]) for group in groups])
+        zero = UOp.const(node.dtype.vec(fragment.c.count), 0)
+        return [
+            UOp(Ops.WMMA, zero.dtype, (a, b, zero), fragment)
+            for a, b in zip(*operands, strict=True)
+        ]
+
+    def _registers_of(self, node: UOp, whole: list[UOp], ranges: frozenset[UOp]) -> list[Value]:
+        """The copies of a WMMA's value, or of their sum: registers of whole fragments."""
+        axes = self._axes(ranges)
+        fragments = self._picker(axes, self._fragment_axes(node, ranges))
+        register = node.src[2]
+        numbers = self._pick(register, axes)
+        lanes = self._lanes(register)
+        found: list[Value] = []
+        for place, number in zip(fragments, numbers, strict=True):
+            ramp = materialize(number, lanes)
+            picked = tuple([int(s.arg) for s in ramp.src]) if ramp.src else (int(ramp.arg),)
+            found.append(whole[place].gep(picked if len(picked) > 1 else picked[0]))
+        return found
+
+    def _reduce_fragments(self, node: UOp) -> list[UOp]:
+        """A sum of fragments: one register for all that is written out, one after the other."""
+        value, closed = node.src[0], node.src[1:]
+        own = tuple([axis for axis in self._axes(frozenset(closed)) if axis in self.written])
+        free = self._fragment_axes(value, node.ranges)
+        inner = self._fragment_axes(value, value.ranges)
+        whole = self.fragments[value]
+        picked = [whole[i] for i in self._picker(free + own, inner)]
+        loops, count = self._loops(node), _count(own)
+        sums = []
+        for first in range(0, len(picked), count):
+            total = picked[first]
+            for term in picked[first + 1 : first + count]:
+                total = step(Ops.ADD, total, term)
+            sums.append(total.reduce(Ops.ADD, *loops) if loops else total)
+        return sums
+
     # ------------------------------------------------------------ reduce
     def _expand_reduce(self, node: UOp) -> list[UOp]:
         """A loop per written-out part, then a tree over the parts, then a tree over the lanes."""
         value, closed = node.src[0], node.src[1:]
+        if value.op is Ops.WMMA:
+            whole = self._reduce_fragments(node)
+            return [scalar(part) for part in self._registers_of(value, whole, node.ranges)]
         own = tuple([axis for axis in closed if axis in self.written])
         own = tuple(sorted(own, key=self.written.__getitem__))
         vector = [axis for axis in closed if axis in self.vectors]
@@ -395,6 +464,13 @@ class _Expansion:
             else:
                 results.append(_reduce_parts(node.arg, terms, loops, vector))
         return results
+
+
+def _joined(parts: list[UOp]) -> UOp:
+    """The registers of an operand as one vector; a matrix load gives that already."""
+    if len(parts) == 1:
+        return parts[0]
+    return UOp(Ops.VECTORIZE, parts[0].dtype.vec(len(parts)), tuple(parts))
 
 
 def _count(axes: Axes) -> int:

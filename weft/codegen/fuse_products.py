@@ -25,7 +25,10 @@ def fuse_products(uops: Sequence[UOp], target: Target) -> list[UOp]:
     for uop in uops:
         src = tuple([done.get(s, s) for s in uop.src])
         new = uop if src == uop.src else uop.with_src(src)
-        if new.op is Ops.ADD and new.tag == SUMMING:
+        if new.op is Ops.ADD and new.src[1].op is Ops.WMMA:
+            # the instruction adds to the sum that it is given
+            new = new.src[1].with_src((*new.src[1].src[:2], new.src[0]))
+        elif new.op is Ops.ADD and new.tag == SUMMING:
             new = _fused(new) if target.has_fma else new.rtag(None)
         if new is not uop:
             done[uop] = new
@@ -33,7 +36,7 @@ def fuse_products(uops: Sequence[UOp], target: Target) -> list[UOp]:
         return list(uops)
     program = [done.get(uop, uop) for uop in uops]
     read = {source for uop in program for source in uop.src}
-    placed = [uop for uop in program if uop.op is not Ops.MUL or uop in read]
+    placed = [uop for uop in program if uop.op not in (Ops.MUL, Ops.WMMA) or uop in read]
     return list(dict.fromkeys(placed))
 
 

@@ -205,7 +205,7 @@ def _divide_steps(node: UOp, left: Steps, right: UOp, count: int) -> Value | Non
         divisor, is_division = right.arg + 1, False
     else:
         return None
-    unit = gcd(_common_factor(left.base), divisor)
+    unit = gcd(common_factor(left.base), divisor)
     if divisor <= 0 or not 0 <= left.step * (count - 1) < unit:
         return None
     result = fold_node(node.with_src((left.base, right)))
@@ -215,19 +215,19 @@ def _divide_steps(node: UOp, left: Steps, right: UOp, count: int) -> Value | Non
 def _compare_steps(node: UOp, left: Steps, right: Steps, count: int) -> Value | None:
     """8*o + lane < 24 -> 8*o < 24, for 8 lanes: either all lanes are below or none is."""
     if right.step == 0:
-        unit = gcd(_common_factor(left.base), _common_factor(right.base))
+        unit = gcd(common_factor(left.base), common_factor(right.base))
         if 0 <= left.step * (count - 1) < unit:
             return fold_node(node.with_src((left.base, right.base)))
     elif left.step == 0:
         # c < base + lane, where base is a multiple of the unit and c one less than one
         bound = plus(left.base, index_const(1))
-        unit = gcd(_common_factor(bound), _common_factor(right.base))
+        unit = gcd(common_factor(bound), common_factor(right.base))
         if 0 <= right.step * (count - 1) < unit:
             return fold_node(node.with_src((left.base, right.base)))
     return None
 
 
-def _common_factor(node: UOp) -> int:
+def common_factor(node: UOp) -> int:
     """A number that divides the index whatever its variables are; 0 divides only the constant 0."""
     factor = 0
     stack = [node]

@@ -319,6 +319,8 @@ class _Linearizer:
             # what it waits for stands before it, perhaps in a loop that is closed; a number of its
             # own tells it from the others
             new = UOp(Ops.BARRIER, dtypes.void, (), len(done))
+        elif op in (Ops.COMMIT, Ops.WAIT):
+            new = UOp(op, dtypes.void, (), (node.arg or 0, len(done)))
         else:
             src = tuple([done[s] for s in (node.src[:2] if op is Ops.STORE else node.src)])
             new = node if src == node.src else node.with_src(src)
@@ -332,6 +334,7 @@ class _Linearizer:
 
 _NOT_ITEMS = frozenset({Ops.SINK, Ops.RANGE})
 _LAST = 1 << 62
+_PRODUCTS = (Ops.MUL, Ops.WMMA)
 # products from which on their order decides whether registers suffice
 _MANY = 4
 # sums that keep the machine busy while each of them waits for its last product
@@ -346,7 +349,7 @@ def _order_products(items: Mapping[Item, float]) -> Mapping[Item, float]:
     tile are what the optimiser counts with.
     """
     updates = [item for item in items if isinstance(item, Update)]
-    if len(updates) < _MANY or any([update.value.op is not Ops.MUL for update in updates]):
+    if len(updates) < _MANY or any([update.value.op not in _PRODUCTS for update in updates]):
         return items
     order: list[Update] = []
     for number in sorted({update.number for update in updates}):
@@ -368,7 +371,7 @@ def _order_products(items: Mapping[Item, float]) -> Mapping[Item, float]:
 
 def _in_order(updates: list[Update]) -> list[Update]:
     """By the factor of which there are more."""
-    pairs = [[_unspread(source) for source in update.value.src] for update in updates]
+    pairs = [[_unspread(source) for source in update.value.src[:2]] for update in updates]
     values = [dict.fromkeys([pair[side] for pair in pairs]) for side in (0, 1)]
     many = 0 if len(values[0]) > len(values[1]) else 1
     rank = {value: i for i, value in enumerate(values[many])}
@@ -385,18 +388,25 @@ def _sums_of_products(order: Mapping[UOp, None]) -> dict[UOp, tuple[UOp, ...]]:
     costs nothing if there are many sums.
     """
     found: dict[UOp, tuple[UOp, ...]] = {}
+    # the instruction adds as it multiplies, whatever their number
+    fragments: dict[UOp, tuple[UOp, ...]] = {}
     uses: dict[UOp, int] | None = None
     for reduce in order:
         if reduce.op is not Ops.REDUCE or reduce.arg is not Ops.ADD:
             continue
-        if reduce.src[0].op is not Ops.ADD or not dtypes.is_float(reduce.dtype):
+        if reduce.src[0].op is not Ops.ADD:
             continue
         if uses is None:
             uses = Counter([source for node in order for source in node.src])
         additions, terms = _taken_apart(reduce.src[0])
-        if all([term.op is Ops.MUL for term in terms]) and all([uses[u] == 1 for u in additions]):
+        kinds = {term.op for term in terms}
+        if len(kinds) > 1 or any([uses[u] != 1 for u in additions]):
+            continue
+        if kinds == {Ops.WMMA}:
+            fragments[reduce] = tuple(terms)
+        elif kinds == {Ops.MUL} and dtypes.is_float(reduce.dtype):
             found[reduce] = tuple(terms)
-    return found if len(found) >= _MANY_SUMS else {}
+    return {**(found if len(found) >= _MANY_SUMS else {}), **fragments}
 
 
 def _taken_apart(value: UOp) -> tuple[list[UOp], list[UOp]]:

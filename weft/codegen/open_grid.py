@@ -74,6 +74,8 @@ def _grid_axes(nest: list[UOp]) -> list[UOp]:
         node.ranges
         for node in UOp.sink(*nest).toposort()
         if node.op in (Ops.REDUCE, Ops.STAGE) and node.ranges <= set(outputs)
+        # tiles of a product are staged by every group that needs them
+        if node.op is Ops.REDUCE or node.arg.memory != "shared"
     ]
     return [
         axis
@@ -102,10 +104,10 @@ def share_stages(sink: UOp, target: Target) -> UOp:
     if not any([u.op is Ops.RANGE and u.arg.kind in THREAD_KINDS for u in order]):
         return sink
     used = sum(stage_bytes(u) for u in order if u.op is Ops.STAGE and u.arg.memory == "shared")
-    if used > target.shared_bytes:
+    most = max(target.shared_bytes, target.most_shared_bytes)
+    if used > most:
         raise CompileError(
-            f"{sink.arg.name} needs {used} bytes of shared memory, "
-            f"{target.name} has {target.shared_bytes}"
+            f"{sink.arg.name} needs {used} bytes of shared memory, {target.name} has {most}"
         )
     changes: dict[UOp, UOp] = {}
     shared = [u for u in order if u.op is Ops.STAGE and u.arg.memory == "shared"]
@@ -136,5 +138,9 @@ def share_stages(sink: UOp, target: Target) -> UOp:
 def stage_bytes(stage: UOp) -> int:
     """The memory of a STAGE, with the copies that written-out axes make of it."""
     copies = [axis for axis in stage.ranges if axis.arg.kind in (AxisType.UPCAST, AxisType.UNROLL)]
-    sizes = [axis.src[0] for axis in (*own_axes(stage), *copies)]
-    return int(prod(size.arg for size in sizes if size.op is Ops.CONST)) * stage.dtype.itemsize
+    filled = () if stage.arg.strides is not None else own_axes(stage)
+    sizes = [axis.src[0] for axis in (*filled, *copies)]
+    count = int(prod(size.arg for size in sizes if size.op is Ops.CONST)) * stage.arg.depth
+    if stage.arg.strides is not None:
+        count *= int(stage.shape[0])
+    return count * stage.dtype.itemsize

@@ -26,6 +26,7 @@ from weft.codegen.merge import merge
 from weft.codegen.open_grid import open_grid, share_stages
 from weft.codegen.opt.gpu import runs_in_any_order
 from weft.codegen.opt.heuristic import optimise
+from weft.codegen.pipeline_fills import pipeline_fills
 from weft.codegen.place import Nest
 from weft.codegen.separate import separate, separate_loops
 from weft.codegen.share_reduces import share_reduces
@@ -109,6 +110,9 @@ PROGRAM_PASSES = (
         "registers and lanes are explicit",
     ),
     Pass("bind_axes", _for_groups(bind_axes), "what is left to fill is known only now"),
+    Pass(
+        "pipeline_fills", _for_groups(pipeline_fills), "what each thread copies is known only now"
+    ),
     Pass("add_barriers", _for_groups(add_barriers), "who fills and who reads is known only now"),
     Pass(
         "lower_index",
