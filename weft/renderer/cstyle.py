@@ -104,6 +104,10 @@ class CStyle(Renderer):
         """A statement that waits for the other threads of a group."""
         raise CompileError(f"{type(self).__name__} has no barriers")
 
+    def own_statement(self, uop: UOp, name: str, operands: Sequence[tuple[str, str | None]]) -> str:
+        """A statement that only some languages have, see `_Writer.write_own`."""
+        raise CompileError(f"{type(self).__name__} has no {uop.op.name}")
+
     def local_memory(self, memory: UOp, name: str) -> str | None:
         """The declaration of fast memory, where it is one of the function's statements."""
         return f"{self.type(memory.dtype)} {name}[{memory.arg.size}];"
@@ -415,7 +419,24 @@ class _Writer:
             return text
         return self.language.lane(self.name_of(condition, text), lane)
 
+    def write_own(self, uop: UOp) -> None:
+        """What only one language has: operands are given with their conditions, INDEXes as
+        addresses."""
+        self.names[uop] = name = self.fresh("val")
+        operands: list[tuple[str, str | None]] = []
+        for source in uop.src:
+            if source.op is Ops.INDEX:
+                _, memory, idx = self.place(source)
+                operands.append((f"{memory} + {idx}", self.valid(source)))
+            else:
+                text = self.operand(source)
+                operands.append((strip(text), None))
+        self.write(self.language.own_statement(uop, name, operands))
+
     def write_load(self, uop: UOp) -> None:
+        if uop.arg is not None:
+            self.write_own(uop)
+            return
         language, index = self.language, uop.src[0]
         self.names[uop] = name = self.fresh("val")
         if index.op is Ops.ACC:
@@ -500,6 +521,7 @@ _STATEMENTS: dict[Ops, Callable[[_Writer, UOp], None]] = {
     Ops.END: _Writer.write_close,
     Ops.ENDIF: _Writer.write_close,
     Ops.BARRIER: _Writer.write_barrier,
+    **dict.fromkeys((Ops.WMMA, Ops.FETCH, Ops.COMMIT, Ops.WAIT), _Writer.write_own),
 }
 _SILENT = frozenset({Ops.PARAM, Ops.VARIABLE, Ops.CONST, Ops.INDEX, Ops.SINK})
 _INLINE_ANYWHERE = frozenset({Ops.CONST, Ops.VECTORIZE})

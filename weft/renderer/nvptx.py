@@ -24,7 +24,8 @@ from weft.renderer.groups import (
     word_layout,
 )
 from weft.renderer.llvm_base import NATIVE, symbol
-from weft.renderer.llvm_groups import WIDEST_ACCESS, GroupFunction, Names
+from weft.renderer.llvm_groups import WIDEST_ACCESS, Names
+from weft.renderer.nvptx_fragments import FragmentFunction
 from weft.uop.node import UOp
 
 _REGISTERS = {"gidx": "ctaid", "lidx": "tid"}
@@ -61,7 +62,7 @@ class NVPTXRenderer(Renderer):
         return _Kernel(name, uops, self.native_dtypes).text()
 
 
-class _Kernel(GroupFunction):
+class _Kernel(FragmentFunction):
     """One kernel while it is written."""
 
     def __init__(self, name: str, uops: Sequence[UOp], native: frozenset[DType]) -> None:

@@ -25,6 +25,9 @@ from weft.runtime.llvm import SOURCE_HINT, compiling, llvm_binding
 PASS_LEVEL = 1
 # chips whose fp8 conversions need a later PTX than LLVM takes for them by itself
 _PTX_VERSIONS = {"sm_89": "+ptx81"}
+# products of fp8 fragments need a later one on all chips, which older drivers do not know
+_FP8_PRODUCT = re.compile(r"mma\.sync\.[^ ]*\.e[45]m[23]\.")
+_FP8_VERSION = "+ptx84"
 _ARCH = re.compile(r"sm_\d+[af]?\Z")
 _TRIPLE = "nvptx64-nvidia-cuda"
 
@@ -32,7 +35,7 @@ _TRIPLE = "nvptx64-nvidia-cuda"
 def emit_ptx(source: str, arch: str) -> bytes:
     """The PTX of a module, for a chip and those after it."""
     library = _library()
-    machine = _machine(arch)
+    machine = _machine(arch, _FP8_VERSION if _FP8_PRODUCT.search(source) else "")
     # no line break, so that the line numbers of LLVM's messages are those of the source
     layout = "" if "target datalayout" in source else f'target datalayout = "{machine.layout}" '
     with compiling():
@@ -47,7 +50,7 @@ def emitter_version() -> str:
 class _Machine:
     """A target machine, kept by the thread that made it."""
 
-    def __init__(self, arch: str) -> None:
+    def __init__(self, arch: str, version: str) -> None:
         if not _ARCH.match(arch):
             raise CompileError(f"PTX for {arch!r} was asked for; a chip is called sm_90, say")
         binding = llvm_binding()
@@ -60,7 +63,7 @@ class _Machine:
                 f"llvmlite's LLVM has no NVPTX target ({error}); "
                 "the wheels from PyPI have it: `pip install --force-reinstall llvmlite`"
             ) from None
-        features = _PTX_VERSIONS.get(arch, "")
+        features = version or _PTX_VERSIONS.get(arch, "")
         self.handle = target.create_target_machine(cpu=arch, features=features, opt=3)
         self.pointer: int = ctypes.cast(self.handle._ptr, ctypes.c_void_p).value or 0
         self.layout = str(self.handle.target_data)
@@ -69,11 +72,11 @@ class _Machine:
 _machines = threading.local()
 
 
-def _machine(arch: str) -> _Machine:
-    found: dict[str, _Machine] = _machines.__dict__.setdefault("by_arch", {})
-    if arch not in found:
-        found[arch] = _Machine(arch)
-    return found[arch]
+def _machine(arch: str, version: str = "") -> _Machine:
+    found: dict[tuple[str, str], _Machine] = _machines.__dict__.setdefault("by_arch", {})
+    if (arch, version) not in found:
+        found[arch, version] = _Machine(arch, version)
+    return found[arch, version]
 
 
 # A thread has no vectors. Loops are unrolled where the program says so: LLVM would unroll others
