@@ -32,6 +32,7 @@ from typing import Any
 from weft.budgets import KERNEL_BUFFERS, KERNEL_OPS, PANEL
 from weft.dtype import dtypes
 from weft.helpers import prod
+from weft.knobs import ALLOW_TF32
 from weft.machine import Machines, Target
 from weft.schedule.draft import Demand, Draft, volume
 from weft.schedule.index import ZERO, Index, Views, as_index, both
@@ -326,7 +327,7 @@ class Decider:
             # a view costs nothing by itself: whatever is below decides
             return node.op is not Ops.PAD or not self._is_worth_padding(node, demands)
         if node in self.survey.padded and self._is_read_apart(node, demands):
-            return False
+            return self._is_staged(node, demands)
         return self._unpacking(node, demands) is not None or self._may_repeat(node, demands)
 
     def _unpacking(self, node: UOp, demands: list[Demand]) -> Unpacking | None:
@@ -350,6 +351,8 @@ class Decider:
     def _is_worth_padding(self, node: UOp, demands: list[Demand]) -> bool:
         """Whether reductions with reuse read every element so often that zeros in memory cost less
         than asking, each time, whether there is an element."""
+        if self._is_staged(node, demands):
+            return False
         if self._is_read_apart(node, demands):
             return True
         if not all(d.inside for d in demands):
@@ -358,6 +361,20 @@ class Decider:
         if uses < PADDED_USES * self.survey.elements[node]:
             return False
         return all(self.plan.views.source(node, d.index)[1] is not None for d in demands)
+
+    def _is_staged(self, node: UOp, demands: list[Demand]) -> bool:
+        """Whether products of fragments read it: they stage tiles of their operands, and ask once
+        for each tile whether there is an element."""
+        if not all(d.inside and not d.summed for d in demands):
+            return False
+        source = node
+        while source.op in GroupOp.Movement or source.op is Ops.CAST:
+            source = source.src[0]
+        held = [
+            {f.a_dtype for f in self._target(d.draft).fragments if f.exact or ALLOW_TF32}
+            for d in demands
+        ]
+        return all([source.dtype in some for some in held])
 
     def _is_read_apart(self, node: UOp, demands: list[Demand]) -> bool:
         """Whether windows with steps read what has holes: lanes that stand apart in memory and may

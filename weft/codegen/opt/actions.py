@@ -27,6 +27,7 @@ from weft.codegen.opt.axes import (
     size_of,
     with_kind,
 )
+from weft.codegen.opt.fragments import use_fragments
 from weft.codegen.opt.keep import keep
 from weft.codegen.opt.opt import Opt, OptError, OptOps
 from weft.codegen.opt.outline import Outline, with_applied
@@ -396,14 +397,6 @@ def group(ast: UOp, axis: UOp, size: int, target: Target) -> UOp:
     return split(ast, axis, size, AxisType.GROUP_REDUCE)
 
 
-def use_tensor_core(ast: UOp, target: Target) -> UOp:
-    """A product of fragments in one instruction, where the target describes such fragments."""
-    raise OptError(
-        f"target {target.name} describes {len(target.fragments)} tensor-core fragments; "
-        "none fits this kernel"
-    )
-
-
 # ------------------------------------------------------------ padding
 def pad(ast: UOp, axis: UOp, multiple: int) -> UOp:
     """An axis made longer, the rest masked: r: 10 to a multiple of 4 -> r: 12.
@@ -515,7 +508,7 @@ def _kind_inside(axis: UOp) -> AxisType:
 
 def _act(ast: UOp, opt: Opt, target: Target) -> UOp:
     if opt.op is OptOps.TC:
-        return use_tensor_core(ast, target)
+        return use_fragments(ast, opt, target)
     if opt.op is OptOps.STAGE:
         if not isinstance(opt.axis, int) or not isinstance(opt.arg, tuple):
             raise OptError(f"STAGE needs a buffer's slot and the axes to fill, found {opt!r}")

@@ -14,9 +14,11 @@ shares, or a thread per output.
 from __future__ import annotations
 
 import itertools
+from contextlib import suppress
 
 from weft.codegen.opt.actions import apply_opt
 from weft.codegen.opt.axes import closed_axes
+from weft.codegen.opt.gpu_tiles import plan_fragments
 from weft.codegen.opt.opt import Opt, OptError, OptOps
 from weft.codegen.opt.survey import Body, Item, Nest, extent, stays_in_order, volume
 from weft.machine import Target
@@ -49,6 +51,11 @@ def optimise_groups(ast: UOp, nests: list[list[UOp]], target: Target) -> UOp:
     for stores in nests:
         if any([axis.arg.kind is not AxisType.LOOP for axis in closed_axes(stores[0])]):
             continue
+        product = plan_fragments(stores, target)
+        if product is not None:
+            with suppress(OptError):
+                ast = apply_opt(ast, product, target)
+                continue
         for opt in _plan(Nest(stores, target), target):
             try:
                 ast = apply_opt(ast, opt, target)

@@ -1,0 +1,164 @@
+"""GPU tiles: which products become fragments, and how they are cut.
+
+In: a nest of a kernel, and a target that describes fragments. Out: the action that computes it with
+them, or None. A part of the GPU heuristic.
+Invariant: a choice is made by what the machine's description says (fragments, shared memory,
+registers, cores), never by what a kernel is called or by a size that someone measures.
+
+What a tiling costs is the time of one core for its share of the tiles: what tensor cores, reads of
+fragments and the memory behind them take, and what nothing hides at the ends of blocks and tiles.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+from weft.codegen.opt.axes import closed_axes
+from weft.codegen.opt.fragments import Tiling, padding_of, product_of
+from weft.codegen.opt.opt import Opt
+from weft.codegen.opt.strides import Strides
+from weft.codegen.opt.survey import volume
+from weft.fragment import Fragment
+from weft.machine import Target
+from weft.uop.args import AxisType
+from weft.uop.node import UOp
+from weft.uop.opset import Ops
+
+# products of 32-bit words that a core's tensor cores begin in a cycle, and bytes of a cycle that
+# its warps read of fragments: fitted to 17 tilings of a product of 4096 (bf16, sm_90). Neither
+# hides the other, since a warp waits for what it reads.
+_WORD_PRODUCTS, _FRAGMENT_BYTES = 736.0, 92.0
+# bytes of a cycle that come from the memory behind shared memory
+_FAR_BYTES = 40.0
+# share of the time for these that other work does not hide
+_FAR_SHARE = 0.3
+# warps of a core that keep half of its units busy
+_HALF_BUSY = 3.0
+# registers of a thread beside sums and operands
+_OTHER_REGISTERS = 8
+# cycles of a block of terms that nothing hides: the barrier and the first reads after it
+_BLOCK_CYCLES = 80.0
+# cycles until what is fetched has come, and until a group has begun
+_FETCH_CYCLES, _GROUP_CYCLES = 600.0, 1500.0
+# bytes that a group takes of a core's shared memory beside its own
+_GROUP_BYTES = 1 << 10
+# outputs and terms below which a fragment is mostly padding
+_LEAST_SIDE, _LEAST_TERMS = 16, 16
+# bytes of a staged row of terms, blocks of terms in memory, warps, and fragments of a warp
+_TERM_BYTES = (64, 128)
+_DEPTHS = (4, 3, 2)
+_WARPS = (1, 2, 4)
+_FRAGMENTS = (1, 2, 4)
+
+
+def plan_fragments(stores: list[UOp], target: Target) -> Opt | None:
+    """The action for the nest of these stores."""
+    if not target.fragments:
+        return None
+    reduces = [u for u in UOp.sink(*stores).toposort() if u.op is Ops.REDUCE]
+    if len(reduces) != 1:
+        return None
+    (reduce,) = reduces
+    for number, fragment in enumerate(target.fragments):
+        if product_of(reduce, fragment) is not None:
+            return _plan(stores, reduce, number, target)
+    return None
+
+
+def _plan(stores: list[UOp], reduce: UOp, number: int, target: Target) -> Opt | None:
+    fragment = target.fragments[number]
+    product = product_of(reduce, fragment)
+    assert product is not None
+    outputs = closed_axes(stores[0])
+    left, right = product.left.ranges, product.right.ranges
+    rows = [axis for axis in outputs if axis in left and axis not in right]
+    columns = [axis for axis in outputs if axis in right and axis not in left]
+    if not rows or not columns:
+        return None
+    axes = [*rows, *columns, *closed_axes(reduce)]
+    if any([axis.src[0].op is not Ops.CONST for axis in axes]):
+        return None
+    if any([axis.arg.kind not in (AxisType.LOOP, AxisType.REDUCE) for axis in axes]):
+        return None
+    steps = Strides().of(stores[0].src[0].src[1])
+    if any([steps.get(axis) == 1 for axis in rows]) and fragment.a_dtype is fragment.b_dtype:
+        # outputs that are neighbours in memory are columns
+        rows, columns = columns, rows
+    sizes = (volume(rows), volume(columns), volume(closed_axes(reduce)))
+    if min(sizes[:2]) < _LEAST_SIDE or sizes[2] < _LEAST_TERMS:
+        return None
+    batches = volume([axis for axis in outputs if axis not in rows and axis not in columns])
+    found = [
+        (cost, tiling)
+        for tiling in _tilings(number, rows, columns, fragment, target)
+        if (cost := _cost(tiling, sizes, batches, fragment, target)) is not None
+    ]
+    if not found:
+        return None
+    best = min(found, key=lambda pair: pair[0])[1]
+    return best.opt(closed_axes(reduce)[0].arg.number)
+
+
+def _tilings(
+    number: int, rows: list[UOp], columns: list[UOp], fragment: Fragment, target: Target
+) -> list[Tiling]:
+    names = [tuple([axis.arg.number for axis in axes]) for axes in (rows, columns)]
+    found = []
+    for row_warps, column_warps in itertools.product(_WARPS, _WARPS):
+        if row_warps * column_warps > 8:
+            continue
+        for row_f, column_f in itertools.product(_FRAGMENTS, _FRAGMENTS):
+            for nbytes, depth in itertools.product(_TERM_BYTES, _DEPTHS):
+                terms = nbytes // (fragment.k * fragment.a_dtype.itemsize)
+                if terms:
+                    found.append(
+                        Tiling(
+                            *(number, names[0], names[1], row_warps, column_warps),
+                            *(row_f, column_f, terms, depth),
+                        )
+                    )
+    return found
+
+
+def _cost(
+    tiling: Tiling, sizes: tuple[int, int, int], batches: int, fragment: Fragment, target: Target
+) -> float | None:
+    """Cycles of a core; None where its registers or its shared memory do not suffice."""
+    warps = tiling.row_warps * tiling.column_warps
+    warp_rows = tiling.row_fragments * fragment.m
+    warp_columns = tiling.column_fragments * fragment.n
+    rows, columns = tiling.row_warps * warp_rows, tiling.column_warps * warp_columns
+    terms = tiling.term_fragments * fragment.k
+    width = fragment.a_dtype.itemsize
+    threads = warps * fragment.lanes
+    registers = warp_rows * warp_columns // fragment.lanes + _OTHER_REGISTERS
+    words = (warp_rows + warp_columns) * fragment.k * width // (4 * fragment.lanes)
+    registers += words
+    if registers > target.thread_registers:
+        return None
+    padding = padding_of(fragment.a_dtype)
+    staged = (rows + columns) * (terms + padding) * width
+    shared = staged * tiling.depth
+    if shared > target.most_shared_bytes:
+        return None
+    groups = min(
+        target.core_shared_bytes // (shared + _GROUP_BYTES),
+        target.core_registers // (registers * threads),
+        target.core_threads // threads,
+    )
+    if groups < 1:
+        return None
+    tiles = -(-sizes[0] // rows) * -(-sizes[1] // columns) * batches
+    blocks = -(-sizes[2] // terms)
+    together = min(groups, -(-tiles // target.cores))
+    products = rows * columns * terms * width / 4 / _WORD_PRODUCTS
+    read = warps * (warp_rows + warp_columns) * terms * width / _FRAGMENT_BYTES
+    far = (rows + columns) * terms * width / _FAR_BYTES
+    busy = warps * together / (warps * together + _HALF_BUSY)
+    # of one tile, while the others of its core wait for what it does not need
+    block = max((products + read) / busy + _FAR_SHARE * far, far) + _BLOCK_CYCLES / together
+    latency = max(0.0, _FETCH_CYCLES - (tiling.depth - 1) * block * together) / together
+    store = rows * columns * 4 / _FAR_BYTES
+    return -(-tiles // target.cores) * (
+        blocks * (block + latency) + store + _GROUP_CYCLES / together
+    )
