@@ -542,22 +542,9 @@ _ROWS = (
     OpRow(
         Ops.BARRIER, (0, None), Shape.NONE, Typing.VOID, "the group's threads wait for each other"
     ),
-    OpRow(
-        Ops.FETCH,
-        2,
-        Shape.NONE,
-        Typing.VOID,
-        "(INDEX, INDEX): arg elements are copied to the first from the second, by the next WAIT",
-        "invalid second index: zeros are",
-    ),
+    OpRow(Ops.FETCH, 2, Shape.NONE, Typing.VOID, "(INDEX, INDEX): arg elements of the second"),
     OpRow(Ops.COMMIT, (0, None), Shape.NONE, Typing.VOID, "ends a group of a thread's FETCHes"),
-    OpRow(
-        Ops.WAIT,
-        (0, None),
-        Shape.NONE,
-        Typing.VOID,
-        "until a thread's groups of FETCHes have arrived, but for the last arg[0]",
-    ),
+    OpRow(Ops.WAIT, (0, None), Shape.NONE, Typing.VOID, "for all such groups but the last arg[0]"),
     OpRow(Ops.VECTORIZE, (1, None), Shape.SCALAR, Typing.GIVEN, "scalars as lanes of one vector"),
     OpRow(
         Ops.GEP,
@@ -566,14 +553,8 @@ _ROWS = (
         Typing.GIVEN,
         "(vector, more): the lanes in arg, a scalar if one; `more` counts on from the first",
     ),
-    OpRow(
-        Ops.WMMA,
-        (3, None),
-        Shape.SCALAR,
-        Typing.GIVEN,
-        "(A, B, C) fragments: A @ B + C, arg the fragment; in kernels (A, B, register, RANGE...), "
-        "where the operands' registers are the ranges and the value is that of one register",
-    ),
+    # in kernels (A, B, register, RANGE...): one register of a product of operands over the ranges
+    OpRow(Ops.WMMA, (3, None), Shape.SCALAR, Typing.GIVEN, "(A, B, C) fragments: A @ B + C"),
     OpRow(
         Ops.SINK, (0, None), Shape.NONE, Typing.VOID, "keeps its sources together; arg KernelInfo"
     ),
