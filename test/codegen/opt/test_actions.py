@@ -235,6 +235,21 @@ def test_run_time_sizes_have_a_rest(size: int) -> None:
         apply_opt(ast, Opt(OptOps.UPCAST, (0, 2)))
 
 
+def test_a_run_time_size_that_divides_has_no_rest() -> None:
+    """Its loop would be empty, and what is loaded in front of it is outside of its buffer."""
+    n = UOp.variable("n", 1, 4)
+    arrays = [zeros(32), numbers(32)]
+    out, x = params(*arrays)
+    a = Axes()
+    i, r = a.loop(n * 8), a.reduce(n * 8)
+    ast = kernel(out.index(i).store(load(x, i) + load(x, r).reduce(Ops.ADD, r), i))
+    expected = run_plain(ast, arrays, [3])
+    for number in ((0,), (1,)):
+        ast = apply_opt(ast, Opt(OptOps.VECTOR, number, 4))
+        same(run_plain(ast, arrays, [3]), expected)
+    assert sorted(axis.arg.number for axis in all_axes(ast)) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+
 def random_opt(pick: random.Random, ast: UOp) -> Opt:
     axes = [axis.arg.number for axis in all_axes(ast)] or [(0,)]
     op = pick.choice(list(OptOps))

@@ -50,7 +50,7 @@ def split(ast: UOp, axis: UOp, size: int, inner: AxisType, outer: AxisType | Non
     divides       STORE(p[r], r: 12) by 4 -> STORE(p[o*4 + i], o: 3, i: 4)
     output        STORE(p[r], r: 10) by 4 -> STORE(p[min(o*4, 6) + i], o: 3, i: 4)
     in place      STORE(p[r], p[r]+1, r: 10) by 4 -> two STOREs, p[o*4 + i] and p[8 + t], t: 2
-    run-time size always with a rest: n // 4 tiles and n % 4 items
+    run-time size with a rest: n // 4 tiles and n % 4 items; 8*n divides: 2*n tiles
     reduction     REDUCE(x[r], r: 10) by 4 -> REDUCE(x[o*4 + i], o, i) + REDUCE(x[8 + t], t: 2)
     """
     outer = axis.arg.kind if outer is None else outer
@@ -129,15 +129,17 @@ def _is_tiles(stage: UOp, axis: UOp) -> bool:
 
 def _main_and_rest(
     root: UOp, axis: UOp, size: int, inner: AxisType, outer: AxisType
-) -> tuple[UOp, UOp]:
-    """The expression over the full tiles, and over what is left."""
+) -> tuple[UOp, UOp | None]:
+    """The expression over the full tiles, and over what is left, if anything can be."""
     total = axis.src[0]
     if total.op is Ops.CONST:
         count, left = index_const(total.arg // size), index_const(total.arg % size)
     else:
-        count, left = total // size, total % size
+        count, left = total // size, (total % size).simplify()
     tiles, item = piece(axis, 0, count, outer), piece(axis, 1, index_const(size), inner)
     main = replace_axes(root, {axis: tiles * size + item}, {axis: (tiles, item)})
+    if left.op is Ops.CONST and left.arg == 0:
+        return main, None
     # a rest is a loop until someone says otherwise
     kind = outer if outer in LOOP_KINDS else AxisType.LOOP
     rest = piece(axis, 2, left, kind)
@@ -157,7 +159,8 @@ def _peel_stores(ast: UOp, axis: UOp, size: int, inner: AxisType, outer: AxisTyp
             continue
         main, rest = _main_and_rest(store, axis, size, inner, outer)
         stores.append(main)
-        rests.append(replace_axes(rest, names, {a: (b,) for a, b in names.items()}))
+        if rest is not None:
+            rests.append(replace_axes(rest, names, {a: (b,) for a, b in names.items()}))
     return ast.with_src((*stores, *rests))
 
 
@@ -166,6 +169,9 @@ def _peel_reduces(ast: UOp, axis: UOp, size: int, inner: AxisType, outer: AxisTy
     changes: dict[UOp, UOp] = {}
     for reduce in closers_of(ast, axis):
         main, rest = _main_and_rest(reduce, axis, size, inner, outer)
+        if rest is None:
+            changes[reduce] = main
+            continue
         others = [a for a in closed_axes(reduce) if a is not axis]
         if others:
             # the rest is another loop nest, so it has axes of its own
