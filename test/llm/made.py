@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from test.llm.vocabularies import byte_pair_values
 from test.optional import need
 
 SIZES = {
@@ -74,12 +75,12 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def make(name: str) -> Any:
+def make(name: str, **sizes: Any) -> Any:
     """A model of transformers with random weights, in float32."""
     transformers, torch = need("transformers"), need("torch")
     kind, more = MODELS[name]
     torch.manual_seed(0)
-    config = getattr(transformers, kind)(**{**SIZES, **more})
+    config = getattr(transformers, kind)(**{**SIZES, **more, **sizes})
     model = transformers.AutoModelForCausalLM.from_config(config).float().eval()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -159,3 +160,19 @@ def write_gguf(
     with torch.no_grad():
         model.load_state_dict({k: torch.tensor(v) for k, v in found.items()})
     return found
+
+
+def chat_file(path: Path, kind: str = "Q8_0", **sizes: Any) -> Path:
+    """A small Llama with tokens of its own, as a GGUF file."""
+    values, _ = byte_pair_values("qwen2")
+    model = make("llama", vocab_size=len(values["tokenizer.ggml.tokens"]), **sizes)
+    own = {
+        "tokenizer_model": "gpt2",
+        "tokenizer_pre": "qwen2",
+        "token_list": values["tokenizer.ggml.tokens"],
+        "token_types": values["tokenizer.ggml.token_type"],
+        "token_merges": values["tokenizer.ggml.merges"],
+        "eos_token_id": values["tokenizer.ggml.eos_token_id"],
+    }
+    write_gguf(path, model, kind, own)
+    return path

@@ -8,32 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from test.llm.made import SIZES, make, write_gguf
-from test.llm.vocabularies import byte_pair_values
+from test.llm.made import chat_file
 from weft.commands.main import main
 from weft.llm import cli
 
 
 @pytest.fixture(scope="module")
 def model_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    values, _ = byte_pair_values("qwen2")
-    path = tmp_path_factory.mktemp("model") / "tiny.gguf"
-    before = SIZES["vocab_size"]
-    SIZES["vocab_size"] = len(values["tokenizer.ggml.tokens"])
-    try:
-        model = make("llama")
-    finally:
-        SIZES["vocab_size"] = before
-    own = {
-        "tokenizer_model": "gpt2",
-        "tokenizer_pre": "qwen2",
-        "token_list": values["tokenizer.ggml.tokens"],
-        "token_types": values["tokenizer.ggml.token_type"],
-        "token_merges": values["tokenizer.ggml.merges"],
-        "eos_token_id": values["tokenizer.ggml.eos_token_id"],
-    }
-    write_gguf(path, model, "Q8_0", own)
-    return path
+    return chat_file(tmp_path_factory.mktemp("model") / "tiny.gguf")
 
 
 def run(

@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import itertools
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from weft.errors import ArgumentError, DataError, WeftError
+from weft.llm.batch import Guesser, ModelGuesser, NgramGuesser
 from weft.llm.generate import Generator, Sampling
-from weft.llm.huggingface import read_json
 from weft.llm.load import Loaded, load
 from weft.llm.names import resolve
-from weft.llm.template import ChatTemplate, FallbackTemplate, template_of
-from weft.llm.tokens import SimpleTokenizer, tokenizer_from_folder, tokenizer_from_gguf
+from weft.llm.serve import LLMServer, ServerOptions
+from weft.llm.speaker import Speaker
+from weft.llm.template import FallbackTemplate
+from weft.llm.tokens import SimpleTokenizer
 
 __all__ = ["Chat", "FallbackTemplate", "SimpleTokenizer", "main"]
 
@@ -38,17 +38,13 @@ COMMANDS = """/system TEXT   begin anew with this system prompt
 class Chat:
     """A conversation with a model."""
 
-    def __init__(self, loaded: Loaded, system: str | None = None) -> None:
+    def __init__(
+        self, loaded: Loaded, system: str | None = None, guesser: Guesser | None = None
+    ) -> None:
         self.loaded = loaded
-        if loaded.values:
-            where = str(loaded.path)
-            self.tokenizer = tokenizer_from_gguf(loaded.values, where)
-            names = loaded.values["tokenizer.ggml.tokens"]
-            self.template: ChatTemplate | FallbackTemplate = template_of(loaded.values, names)
-        else:
-            self.tokenizer = tokenizer_from_folder(loaded.path)
-            self.template = _template_of_folder(loaded.path)
-        self.generator = Generator(loaded.model)
+        self.speaker = Speaker(loaded)
+        self.tokenizer = self.speaker.tokenizer
+        self.generator = Generator(loaded.model, guesser)
         self.messages: list[dict[str, str]] = []
         self.clear(system)
 
@@ -59,37 +55,23 @@ class Chat:
     def answer(self, text: str, sampling: Sampling, longest: int | None = None) -> Iterator[str]:
         """Pieces of the answer to a message; both are remembered."""
         self.messages.append({"role": "user", "content": text})
-        prompt = self.tokenizer.prompt(self.template.render(self.messages))
+        prompt, _ = self.speaker.chat(self.messages)
         said = ""
-        stream = self.tokenizer.stream()
         try:
-            found = self.generator.generate(prompt, self.tokenizer.eos, sampling)
-            for count, (token, _) in enumerate(found, 1):
-                piece = stream.feed(token)
+            for piece in self.continued(prompt, sampling, longest):
                 said += piece
                 yield piece
-                if longest is not None and count >= longest:
-                    break
-            last = stream.finish()
-            said += last
-            yield last
         finally:
             self.messages.append({"role": "assistant", "content": said})
 
-
-def _template_of_folder(folder: Path) -> ChatTemplate | FallbackTemplate:
-    beside = folder / "chat_template.jinja"
-    settings: dict[str, Any] = {}
-    if (folder / "tokenizer_config.json").exists():
-        settings = read_json(folder / "tokenizer_config.json")
-    source = beside.read_text("utf-8") if beside.exists() else settings.get("chat_template")
-    if not isinstance(source, str):
-        return FallbackTemplate()
-    names = {}
-    for name in ("bos_token", "eos_token"):
-        value = settings.get(name)
-        names[name] = value.get("content", "") if isinstance(value, dict) else value or ""
-    return ChatTemplate(source, names)
+    def continued(
+        self, prompt: list[int], sampling: Sampling, longest: int | None = None
+    ) -> Iterator[str]:
+        """Pieces of the text that follows a prompt, one for each token."""
+        stream = self.tokenizer.stream()
+        for token, _ in self.generator.generate(prompt, self.tokenizer.eos, sampling, longest):
+            yield stream.feed(token)
+        yield stream.finish()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -102,13 +84,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max_context", type=int, help="tokens of the cache (default: 4096 or less)"
     )
     parser.add_argument("--max_tokens", type=int, help="tokens of an answer at most")
-    parser.add_argument("--temperature", type=float, default=0.0, help="0 is greedy (default)")
+    parser.add_argument("--temperature", type=float, help="0 is greedy (default; of a server: 1)")
     parser.add_argument("--top_k", type=int, default=0)
     parser.add_argument("--top_p", type=float, default=1.0)
     parser.add_argument("--min_p", type=float, default=0.0)
     parser.add_argument("--repetition_penalty", type=float, default=1.0)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--raw", action="store_true", help="continue the text, without a template")
+    parser.add_argument(
+        "--speculate",
+        nargs="?",
+        const="",
+        metavar="DRAFT",
+        help="guess tokens by a smaller model, or without one by what the text said before",
+    )
+    serving = parser.add_argument_group("server")
+    serving.add_argument(
+        "--serve", type=int, nargs="?", const=8080, metavar="PORT", help="answer over HTTP"
+    )
+    serving.add_argument("--host", default="127.0.0.1", help="default: this machine only")
+    serving.add_argument("--api_key", help="answer only those who send it")
+    serving.add_argument(
+        "--texts", type=int, default=4, help="whole contexts that the cache has room for"
+    )
     parser.add_argument("--warmup", action="store_true", help="compile all steps before the first")
     parser.add_argument(
         "--benchmark", type=int, nargs="?", const=64, metavar="N", help="time N tokens and leave"
@@ -136,8 +134,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def answer_all(args: argparse.Namespace) -> int:
     """Loads the model and answers what comes in."""
+    greedy = 0.0 if args.serve is None else 1.0
     sampling = Sampling(
-        args.temperature,
+        greedy if args.temperature is None else args.temperature,
         args.top_k,
         args.top_p,
         args.min_p,
@@ -145,8 +144,14 @@ def answer_all(args: argparse.Namespace) -> int:
         seed=args.seed,
     )
     began = time.perf_counter()
-    loaded = load(resolve(args.model), args.max_context or 4096)
-    chat = Chat(loaded, args.system)
+    texts = 1 if args.serve is None else args.texts
+    if not 1 <= texts <= 1024:
+        raise ArgumentError(f"--texts is {texts}; 1 to 1024 is accepted")
+    loaded = load(resolve(args.model), args.max_context or 4096, texts=texts)
+    guesser = _guesser(args.speculate, loaded)
+    if args.serve is not None:
+        return _serve(loaded, sampling, guesser, args)
+    chat = Chat(loaded, args.system, guesser)
     if args.warmup or args.benchmark:
         chat.generator.warm_up()
     if sys.stderr.isatty():
@@ -165,7 +170,7 @@ def answer_all(args: argparse.Namespace) -> int:
         if not prompt.strip():
             continue
         pieces = (
-            _continued(chat, prompt, sampling, args.max_tokens)
+            chat.continued(chat.tokenizer.prompt(prompt), sampling, args.max_tokens)
             if args.raw
             else chat.answer(prompt, sampling, args.max_tokens)
         )
@@ -174,13 +179,33 @@ def answer_all(args: argparse.Namespace) -> int:
     return 0
 
 
-def _continued(chat: Chat, text: str, sampling: Sampling, longest: int | None) -> Iterator[str]:
-    stream = chat.tokenizer.stream()
-    tokens = chat.tokenizer.prompt(text)
-    found = chat.generator.generate(tokens, chat.tokenizer.eos, sampling)
-    for token, _ in itertools.islice(found, longest):
-        yield stream.feed(token)
-    yield stream.finish()
+def _guesser(draft: str | None, loaded: Loaded) -> Guesser | None:
+    if not draft:
+        return None if draft is None else NgramGuesser()
+    other = load(resolve(draft), loaded.config.max_context)
+    sizes = [each.model.token_embd.weight.shape[0] for each in (loaded, other)]
+    if sizes[0] != sizes[1]:
+        raise ArgumentError(
+            f"the draft {draft} has {sizes[1]} tokens, the model {sizes[0]}; they must be the same"
+        )
+    return ModelGuesser(other.model)
+
+
+def _serve(
+    loaded: Loaded, sampling: Sampling, guesser: Guesser | None, args: argparse.Namespace
+) -> int:
+    """Answers over HTTP until Ctrl-C."""
+    options = ServerOptions(args.host, args.serve, args.api_key, sampling)
+    server = LLMServer(Speaker(loaded), options, guesser)
+    port = server.listen()
+    if args.warmup:
+        server.engine.batcher.warm_up()
+    host = f"[{args.host}]" if ":" in args.host else args.host
+    print(f"http://{host}:{port}/ answers for {loaded.path.name}", file=sys.stderr, flush=True)
+    if not options.is_local and args.api_key is None:
+        print("who can reach this machine can use it: --api_key asks for a key", file=sys.stderr)
+    server.run()
+    return 0
 
 
 def _print(pieces: Iterator[str]) -> int:
@@ -268,7 +293,7 @@ def _benchmark(chat: Chat, count: int) -> int:
         raise ArgumentError(
             f"{count} tokens do not fit a context of {chat.loaded.model.max_context}"
         )
-    generator.held = []
+    generator.batcher.pages.forget_idle()
     began = time.perf_counter()
     generator.logits(prompt)
     read = time.perf_counter()

@@ -29,9 +29,12 @@ class Loaded:
 
 
 def load(
-    path: str | Path, max_context: int | None = None, cache_dtype: DType = dtypes.float16
+    path: str | Path,
+    max_context: int | None = None,
+    cache_dtype: DType = dtypes.float16,
+    texts: int = 1,
 ) -> Loaded:
-    """Opens a GGUF file or a Hugging Face folder."""
+    """Opens a GGUF file or a Hugging Face folder; the cache has room for `texts` at once."""
     path = Path(path)
     if path.is_dir():
         config, tensors = read_folder(path)
@@ -43,4 +46,4 @@ def load(
         raise DataError(f"there is no file {path}")
     if max_context is not None:
         config = config.with_context(max_context)
-    return Loaded(Transformer(config, tensors, cache_dtype), config, values, path)
+    return Loaded(Transformer(config, tensors, cache_dtype, texts), config, values, path)

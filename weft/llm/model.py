@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -221,50 +222,93 @@ class Attention:
             result.append((heads if norm is None else norm(heads)).transpose(1, 2))
         return result
 
-    def __call__(self, x: Tensor, cache: Cache, angles: Tensor, start: int | UOp) -> Tensor:
+    def __call__(self, x: Tensor, cache: Cache, angles: Tensor, places: Places) -> Tensor:
         q, k, v = self._projected(x)
         halves = self.config.form.halves
         q, k = apply_rope(q, angles, halves), apply_rope(k, angles, halves)
-        keys, values = cache.extended(k, v, start)
-        length = x.shape[1]
-        rows = Tensor.arange(length).reshape(length, 1) + start
-        columns = Tensor.arange(cache.length).reshape(1, cache.length)
-        columns = columns.shrink(((0, 1), (0, start + length)))
-        seen = columns <= rows
+        keys, values = cache.extended(k, v, places)
+        mixed = self._mixed(q, keys, values, places).cast(x.dtype)
+        batch, length = x.shape[:2]
+        return self.output(mixed.transpose(1, 2).reshape(batch, length, -1))
+
+    def _mixed(self, q: Tensor, keys: Tensor, values: Tensor, places: Places) -> Tensor:
+        """Values by the odds of their keys: (batch, heads, length, width), in float32."""
+        config = self.config
+        batch, _, length, width = q.shape
+        columns = places.columns
+        seen = columns <= places.positions.unsqueeze(-1)
         if self.window:
-            seen = seen & (columns > rows - self.window)
-        groups = self.config.n_heads // self.config.n_kv_heads
-        batch, _, _, width = q.shape
+            seen = seen & (columns > places.positions.unsqueeze(-1) - self.window)
+        groups = config.n_heads // config.n_kv_heads
         # heads of a group read the same keys
-        grouped = (q * self.scale).reshape(batch, self.config.n_kv_heads, groups * length, width)
+        grouped = (q * self.scale).reshape(batch, config.n_kv_heads, groups * length, width)
         scores = (
             grouped.cast(dtypes.float32) @ keys.transpose(-1, -2).cast(dtypes.float32)
-        ).reshape(batch, self.config.n_kv_heads, groups, length, start + length)
-        if self.config.attention_softcap:
-            scores = (scores / self.config.attention_softcap).tanh() * self.config.attention_softcap
+        ).reshape(batch, config.n_kv_heads, groups, length, places.count)
+        if config.attention_softcap:
+            scores = (scores / config.attention_softcap).tanh() * config.attention_softcap
+        seen = seen.reshape(batch, 1, 1, length, places.count)
         odds = seen.where(scores, -math.inf).softmax(-1)
-        odds = odds.reshape(batch, self.config.n_kv_heads, groups * length, start + length)
-        mixed = (odds @ values.cast(dtypes.float32)).cast(x.dtype)
-        mixed = mixed.reshape(batch, self.config.n_heads, length, self.config.value_dim)
-        return self.output(mixed.transpose(1, 2).reshape(batch, length, -1))
+        odds = odds.reshape(batch, config.n_kv_heads, groups * length, places.count)
+        mixed = odds @ values.cast(dtypes.float32)
+        return mixed.reshape(batch, config.n_heads, length, values.shape[-1])
+
+
+# tokens of a page of the cache
+PAGE = 32
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the tokens of a step stand in their texts, and where the cache has these texts.
+
+    A text's keys and values lie in pages, in any order; `table` lists them. Page 0 belongs to no
+    text: what pads a step is written there.
+    """
+
+    positions: Tensor  # (batch, length): in their texts
+    rows: Tensor  # (batch, length): of the cache, where their keys and values are written
+    table: Tensor  # (batch, pages at most)
+    pages: int | UOp  # so many pages of each text are read
+
+    @property
+    def count(self) -> int | UOp:
+        """Keys that are read."""
+        return self.pages * PAGE
+
+    @property
+    def columns(self) -> Tensor:
+        """The positions of the keys that are read: (1, 1, count)."""
+        most = self.table.shape[1] * PAGE
+        columns = Tensor.arange(most).reshape(1, 1, most)
+        return columns.shrink(((0, 1), (0, 1), (0, self.count)))
 
 
 class Cache:
-    """Keys and values of the tokens so far, of one layer."""
+    """Keys and values of the texts so far, of one layer: rows of pages."""
 
-    def __init__(self, config: TransformerConfig, length: int, dtype: DType) -> None:
-        self.length = length
-        shape = (1, config.n_kv_heads, length)
+    def __init__(self, config: TransformerConfig, pages: int, dtype: DType) -> None:
+        shape = (config.n_kv_heads, pages * PAGE)
         self.keys = Tensor.zeros(*shape, config.head_dim, dtype=dtype).contiguous().realize()
         self.values = Tensor.zeros(*shape, config.value_dim, dtype=dtype).contiguous().realize()
 
-    def extended(self, k: Tensor, v: Tensor, start: int | UOp) -> tuple[Tensor, Tensor]:
-        """All keys and values up to the new ones, which are written."""
-        end = start + k.shape[2]
+    def extended(self, k: Tensor, v: Tensor, places: Places) -> tuple[Tensor, Tensor]:
+        """All keys and values (batch, heads, count, width); the new ones are written first."""
+        rows = places.rows.reshape(-1)
         for memory, new in ((self.keys, k), (self.values, v)):
-            memory[:, :, start:end, :].assign(new.cast(memory.dtype))
+            heads, _, width = memory.shape
+            flat = new.transpose(0, 1).reshape(heads, rows.shape[0], width)
+            memory[:, rows] = flat.cast(memory.dtype)
         Tensor.realize(self.keys, self.values)
-        return self.keys[:, :, 0:end, :], self.values[:, :, 0:end, :]
+        return self._read(self.keys, places), self._read(self.values, places)
+
+    @staticmethod
+    def _read(memory: Tensor, places: Places) -> Tensor:
+        heads, rows, width = memory.shape
+        batch = places.table.shape[0]
+        pages = memory.reshape(heads, rows // PAGE, PAGE, width)
+        found = pages[:, places.table[:, : places.pages]].transpose(0, 1)
+        return found.reshape(batch, heads, places.count, width)
 
 
 class TransformerBlock:
@@ -287,10 +331,10 @@ class TransformerBlock:
             else FeedForward(tensors, prefix, config)
         )
 
-    def __call__(self, x: Tensor, cache: Cache, angles: Tensor, start: int | UOp) -> Tensor:
+    def __call__(self, x: Tensor, cache: Cache, angles: Tensor, places: Places) -> Tensor:
         scale = self.config.residual_scale
         seen = _maybe(self.attn_norm, x)
-        mixed = _maybe(self.attn_post, self.attention(seen, cache, angles, start))
+        mixed = _maybe(self.attn_post, self.attention(seen, cache, angles, places))
         if self.config.form.parallel:
             inner = _maybe(self.ffn_norm, x) if self.ffn_norm is not None else seen
             return (x + mixed + self.feed_forward(inner)).contiguous()
@@ -304,11 +348,16 @@ def _maybe(norm: Norm | None, x: Tensor) -> Tensor:
 
 
 class Transformer:
-    """A language model: tokens and where they begin -> the logits of what follows the last."""
+    """A language model over a cache in pages: tokens and their places -> what follows them."""
 
     def __init__(
-        self, config: TransformerConfig, tensors: Tensors, cache_dtype: DType = dtypes.float16
+        self,
+        config: TransformerConfig,
+        tensors: Tensors,
+        cache_dtype: DType = dtypes.float16,
+        texts: int = 1,
     ) -> None:
+        """The cache has room for so many `texts` of the whole context."""
         self.config = config
         self.max_context = config.max_context
         vocabulary, dim = config.vocab_size, config.dim
@@ -321,14 +370,14 @@ class Transformer:
         self.output = self.token_embd
         if "output.weight" in tensors:
             self.output = Part(tensors, "output", (vocabulary, dim))
-        # the last step of a prompt is padded, so the cache has room beyond the context
-        room = config.max_context + MOST_PADDING
-        self.caches = [Cache(config, room, cache_dtype) for _ in self.blk]
+        self.pages_of_text = -(-config.max_context // PAGE)
+        self.pages = texts * self.pages_of_text + 1
+        self.caches = [Cache(config, self.pages, cache_dtype) for _ in self.blk]
         factors = _rope_factors(tensors, config)
         self.angles = {
             theta: precompute_freqs_cis(
                 config.rope_dim,
-                room,
+                self.pages_of_text * PAGE,
                 theta,
                 config.rope_scaling,
                 factors if theta == config.rope_theta else None,
@@ -336,30 +385,42 @@ class Transformer:
             for theta in {config.theta_of(i) for i in range(config.num_blocks)}
         }
 
-    def forward(self, tokens: Tensor, start: int | UOp, last: int | UOp) -> Tensor:
-        """The logits (vocabulary,) behind token number `last` of `tokens` (1, length)."""
-        length = tokens.shape[1]
+    def hidden(self, tokens: Tensor, places: Places) -> Tensor:
+        """What the last block gives for tokens (batch, length): (batch, length, width)."""
         config = self.config
         x = self.token_embd.weight[tokens].cast(dtypes.float32)
         scale = config.embedding_scale * (
             math.sqrt(config.dim) if config.form.scaled_embedding else 1
         )
         x = (x if scale == 1 else x * scale).contiguous()
-        angles = {theta: table[start : start + length] for theta, table in self.angles.items()}
+        # beside the heads, (batch, 1, length, rotated)
+        angles = {k: table[places.positions].unsqueeze(1) for k, table in self.angles.items()}
         for block, cache in zip(self.blk, self.caches, strict=True):
-            x = block(x, cache, angles[block.attention.theta], start)
-        # the others' logits are not asked for
-        x = self.output_norm(x[:, last : last + 1])
-        logits = self.output(x).cast(dtypes.float32).reshape(-1)
+            x = block(x, cache, angles[block.attention.theta], places)
+        return x
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Of what `hidden` gave: (..., vocabulary)."""
+        config = self.config
+        logits = self.output(self.output_norm(x)).cast(dtypes.float32)
         logits = logits if config.logit_scale == 1 else logits / config.logit_scale
         cap = config.logit_softcap
         return (logits / cap).tanh() * cap if cap else logits
 
+    def forward(self, tokens: Tensor, start: int | UOp, last: int | UOp) -> Tensor:
+        """The logits (vocabulary,) behind token number `last` of `tokens` (1, length).
+
+        The text is the only one, and stands in the first pages.
+        """
+        length = tokens.shape[1]
+        positions = Tensor.arange(length).reshape(1, length) + start
+        table = Tensor.arange(self.pages_of_text).reshape(1, -1) + 1
+        pages = (start + length + PAGE - 1) // PAGE
+        x = self.hidden(tokens, Places(positions, positions + PAGE, table, pages))
+        # the others' logits are not asked for
+        return self.logits(x[:, last : last + 1]).reshape(-1)
+
     __call__ = forward
-
-
-# tokens of a padded step, at most
-MOST_PADDING = 32
 
 
 def _rope_factors(tensors: Tensors, config: TransformerConfig) -> Any:

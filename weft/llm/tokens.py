@@ -103,7 +103,9 @@ class SimpleTokenizer:
 
     def bytes_of(self, token: int) -> bytes:
         """What a token stands for; nothing for special ones."""
-        return self.pieces[token] if token not in self._special_ids else b""
+        if token in self._special_ids or token >= len(self.pieces):
+            return b""
+        return self.pieces[token]
 
     def decode(self, tokens: Iterable[int]) -> str:
         """The text of tokens, without special ones."""
