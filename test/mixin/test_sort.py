@@ -12,6 +12,7 @@ import pytest
 from test.mixin.compare import check
 from test.optional import optional
 from weft import Context, GlobalCounters, Tensor, dtypes
+from weft.mixin import sort
 
 torch = optional("torch")
 
@@ -189,3 +190,17 @@ def test_both_ways_agree_to_the_bit_however_keys_are_spread(spread: str, descend
     data = SPREADS[spread](np.random.default_rng(5))
     host, kernels = sorted_both_ways(data, descending)
     assert host == kernels
+
+
+@pytest.mark.parametrize("count", [1, 2, 1023, 1024, 2048, 5000])
+@pytest.mark.parametrize("spread", [1, 200, 1 << 15, 1 << 17, (1 << 31) - 1, (1 << 62)])
+@pytest.mark.parametrize("dtype", ["int32", "uint32", "int64", "uint64"])
+def test_the_host_finds_a_stable_order(count: int, spread: int, dtype: str) -> None:
+    """Whatever way it takes, by the number of keys and how far they are apart."""
+    rng = np.random.default_rng(count)
+    lowest, highest = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+    for first in (lowest, max(lowest, -spread // 2), highest - min(spread, highest)):
+        last = min(first + spread, highest)
+        keys = rng.integers(first, last, (3, count), dtype=dtype, endpoint=True)
+        (found,) = sort._host_order([keys], Tensor)
+        np.testing.assert_array_equal(found, np.argsort(keys, 1, kind="stable"))

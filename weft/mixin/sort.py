@@ -33,6 +33,8 @@ _COUNTED = 1024
 _COUNTED_AT_ONCE = 1 << 24
 # compares of rows that kernels make sooner than a function of the host is called
 _COUNTED_BY_KERNELS = 1 << 16
+# keys of a row from which on a function of the host counts, for each digit of theirs
+_COUNTED_BY_HOST = 1 << 10
 # Bits of a digit, and elements of the blocks inside of which equal digits are counted: a table of
 # digits x blocks is then as large as what is sorted.
 _DIGIT = 6
@@ -331,18 +333,21 @@ def _host_order(arrays: Sequence[Any], cls: Any) -> list[Any]:
 
     NumPy sorts words several times faster than it finds a stable order of them. So a key and its
     place are sorted as one word. Where all of a key does not fit beside a place, its highest bits
-    do, and what is equal in those is put in order afterwards.
+    do, and what is equal in those is put in order afterwards. Of 16 bits NumPy finds the order by
+    counting: two rounds of that are faster still where there are many keys.
     """
     import numpy
 
     keys = arrays[0]
     if keys.dtype.itemsize <= 2:
-        # a radix sort
         return [numpy.argsort(keys, 1, kind="stable")]
     count = keys.shape[1]
     bits = (count - 1).bit_length()
     least, greatest = int(keys.min()), int(keys.max())
-    dropped = max(0, (greatest - least).bit_length() + bits - 64)
+    width = (greatest - least).bit_length()
+    if width <= 32 and count >= _COUNTED_BY_HOST * -(-width // 16):
+        return [_host_digit_order(keys, least, width)]
+    dropped = max(0, width + bits - 64)
     # wrapping, the difference is right as an int without sign
     words = keys.astype(numpy.uint64)
     words -= numpy.uint64(least % (1 << 64))
@@ -355,6 +360,20 @@ def _host_order(arrays: Sequence[Any], cls: Any) -> list[Any]:
         words >>= numpy.uint64(bits)
         _order_ties(words, order, keys)
     return [order]
+
+
+def _host_digit_order(keys: Any, least: int, width: int) -> Any:
+    """The same by digits of 16 bits, the lowest first."""
+    import numpy
+
+    word = numpy.dtype(f"u{keys.itemsize}").type
+    above = keys.view(word) - word(least % (1 << 8 * keys.itemsize))
+    order = numpy.argsort(above.astype(numpy.uint16), 1, kind="stable")
+    if width > 16:
+        high = (above >> word(16)).astype(numpy.uint16)
+        by_high = numpy.argsort(numpy.take_along_axis(high, order, 1), 1, kind="stable")
+        order = numpy.take_along_axis(order, by_high, 1)
+    return order
 
 
 def _order_ties(tops: Any, order: Any, keys: Any) -> None:
