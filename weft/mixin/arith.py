@@ -209,7 +209,11 @@ class ArithMixin:
         less = second.alu(Ops.NEG).alu(Ops.MULACC, right, rest)
         # not nan, as after a division by zero, and not zero
         more = zero.alu(Ops.CMPLT, second.alu(Ops.MUL, second))
-        rest, quotient = more.where(less, rest), more.where(first.alu(Ops.ADD, second), first)
+        # of a quotient that is too large nobody knows the rest
+        nothing = first.alu(Ops.MUL, zero)
+        more = more.alu(Ops.AND, nothing.alu(Ops.CMPEQ, zero))
+        rest = more.where(less, rest).alu(Ops.ADD, nothing)
+        quotient = more.where(first.alu(Ops.ADD, second), first)
         # an infinite number has no whole part, unless it is divided by zero
         lost = left.alu(Ops.MUL, zero).alu(Ops.CMPNE, zero).alu(Ops.AND, right.alu(Ops.CMPNE, zero))
         quotient = lost.where(math.nan, quotient)

@@ -269,6 +269,9 @@ class MovementMixin(ArithMixin):
         """
         order = list(range(self.ndim))
         first, second = self._axis(dim0), self._axis(dim1)
+        if not order:
+            # its only axis, as PyTorch counts, with itself
+            return self
         order[first], order[second] = order[second], order[first]
         return self.permute(order)
 

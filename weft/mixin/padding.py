@@ -57,7 +57,7 @@ class PaddingMixin(MovementMixin):
                 f"pad takes a sequence such as (left, right), found {described(padding)}"
             )
         parts = list(padding)
-        if all(part is None or isinstance(part, (tuple, list)) for part in parts):
+        if parts and all(part is None or isinstance(part, (tuple, list)) for part in parts):
             pairs = [(0, 0) if part is None else whole_numbers(what, part) for part in parts]
             if len(pairs) != self.ndim or any(len(pair) != 2 for pair in pairs):
                 raise ShapeError(f"pad of {self.shape} by {padding}: give a pair for each axis")

@@ -315,7 +315,7 @@ class StatsMixin(IndexingMixin):
         """
         y = self._operand(other)
         # a tolerance may be less than what a half type tells apart
-        wide = product_dtype(least_upper_dtype(self.dtype, y.dtype))
+        wide = product_dtype(least_upper_dtype(self.dtype, y.dtype, dtypes.uint8))
         apart = (self.cast(wide) - y.cast(wide)).abs()
         near = apart.le(y.cast(wide).abs() * rtol + atol) & self.isfinite() & y.isfinite()
         close = near | self.eq(y)

@@ -177,7 +177,9 @@ class UnaryMixin(DTypeMixin):
         if exponent.dtype.kind != "uint":
             bits -= 1
         known = getattr(exponent, "uop", exponent)
+        may_be_negative = exponent.dtype.kind != "uint"
         if known.op.name == "CONST" and known.arg >= 0:
+            may_be_negative = False
             bits = int(known.arg).bit_length()
             if bits == 0:
                 return self.const_like(1)
@@ -187,7 +189,7 @@ class UnaryMixin(DTypeMixin):
             result = wanted.where(result * square, result)
             if bit + 1 < bits:
                 square = square * square
-        if exponent.dtype.kind == "uint" or bits < 31:
+        if not may_be_negative:
             return result
         sign = exponent.bitwise_and(1).ne(0).where(self._constant(-1), self._constant(1))
         inverse = self.eq(1).where(self._constant(1), self.eq(-1).where(sign, self._constant(0)))
@@ -515,7 +517,7 @@ class UnaryMixin(DTypeMixin):
             rest = left - left.div(right, rounding_mode="trunc") * right
             return right.eq(0).where(left._constant(0), rest)
         rest = left.abs()._float_divmod(right.abs())[1]
-        return left.lt(0).where(rest.neg(), rest)
+        return rest.copysign(left)
 
     # ------------------------------------------------------------ tests
     def isnan(self) -> Self:
@@ -569,7 +571,8 @@ class UnaryMixin(DTypeMixin):
         return self.clip(min_, max_)
 
     def lerp(self, end: Any, weight: Any) -> Self:
-        """On the way from this to `end`: `self + (end - self) * weight`.
+        """On the way from this to `end`: `self + (end - self) * weight`, which is `end` where the
+        weight is 1: from the half on it is counted from there.
 
         >>> Tensor([0.0, 10.0]).lerp(Tensor([1.0, 20.0]), 0.5).tolist()
         [0.5, 15.0]
@@ -578,5 +581,9 @@ class UnaryMixin(DTypeMixin):
         share = self._operand(weight)
         common = least_upper_dtype(least_upper_dtype(self.dtype, y.dtype), share.dtype)
         wide = product_dtype(common)
-        start = self.cast(wide)
-        return (start + (y.cast(wide) - start) * share.cast(wide)).cast(common)
+        start, stop, share = self.cast(wide), y.cast(wide), share.cast(wide)
+        if not dtypes.is_float(wide):
+            return (start + (stop - start) * share).cast(common)
+        way, is_late = stop - start, share.lt(0.5).logical_not()
+        late, early = stop - way * (1 - share), start + way * share
+        return is_late.where(late, early).cast(common)
