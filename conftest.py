@@ -1,10 +1,14 @@
-"""Names that the examples in docstrings use without importing them."""
+"""Names that the examples in docstrings use without importing them, and which files have some."""
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Any
 
 import pytest
+
+# these import PyTorch, which weft does not need
+collect_ignore_glob = [] if importlib.util.find_spec("torch") else ["weft/torch/*"]
 
 
 @pytest.fixture(autouse=True)

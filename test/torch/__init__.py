@@ -1,0 +1,1 @@
+"""Tests of `weft.torch`: PyTorch's programs compiled by weft."""

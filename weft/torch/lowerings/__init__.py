@@ -1,0 +1,1 @@
+"""The table of lowerings, one file a family: each says what operators of PyTorch are in Tensors."""
