@@ -18,8 +18,9 @@ from typing import Any
 from weft.device import Buffer, Device
 from weft.dtype import dtypes
 from weft.engine.host_calls import CallTable, with_kernels
+from  import uninterrupted
 from weft.engine.prepared import Step
-from weft.engine.realize import arguments_of, launch, load_programs, table_of, uninterrupted
+from weft.engine.realize import arguments_of, launch, load_programs, table_of
 from weft.engine.schedule import prepare_schedule
 from weft.engine.storage import buffer_of
 from weft.helpers import GlobalCounters, disable_gc
