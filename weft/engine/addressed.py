@@ -18,7 +18,6 @@ from typing import Any
 from weft.device import Buffer, Device
 from weft.dtype import dtypes
 from weft.engine.host_calls import CallTable, with_kernels
-from  import uninterrupted
 from weft.engine.prepared import Step
 from weft.engine.realize import arguments_of, launch, load_programs, table_of
 from weft.engine.schedule import prepare_schedule
@@ -113,10 +112,7 @@ class Addressed:
             return
         if self._graph is None:
             self._graph = self._record()
-        if self.prepared.overwritten:
-            with uninterrupted(True):
-                self._graph.replay()
-        elif self.prepared.steps:
+        if self.prepared.steps:
             self._graph.replay()
         self._count()
 
