@@ -98,6 +98,11 @@ class UnaryMixin(DTypeMixin):
         """Whether short polynomials are exact enough."""
         return bool(self.dtype.scalar() is dtypes.float32)
 
+    @property
+    def _logarithmic(self) -> float:
+        """From where asinh(x) and acosh(x) are log(2x): they differ by 1/(4x*x)."""
+        return 1e4 if self._is_single else 1e8
+
     # ------------------------------------------------------------ roots and powers
     def sqrt(self) -> Self:
         """The square root; nan below zero.
@@ -356,10 +361,11 @@ class UnaryMixin(DTypeMixin):
         [0.0]
         """
         size = self.abs()
-        moderate = size.minimum(1e4)
+        limit = self._logarithmic
+        moderate = size.minimum(limit)
         root = (moderate * moderate + 1).sqrt()
         near = (moderate + moderate * moderate / (root + 1))._log1p()
-        result = size.lt(1e4).where(near, size.clip(min_=1.0).log() + LN_2)
+        result = size.lt(limit).where(near, size.clip(min_=1.0).log() + LN_2)
         return self.lt(0).where(result.neg(), self.eq(0).where(self, result))
 
     @in_wide_floats
@@ -369,10 +375,11 @@ class UnaryMixin(DTypeMixin):
         >>> Tensor([1.0]).acosh().tolist()
         [0.0]
         """
-        above = self.minimum(1e4) - 1
+        limit = self._logarithmic
+        above = self.minimum(limit) - 1
         # two roots: that of the product would be real for x < -1
         near = (above + above.sqrt() * (above + 2).sqrt())._log1p()
-        return self.gt(1e4).where(self.log() + LN_2, near)._sloped("acosh", self)
+        return self.gt(limit).where(self.log() + LN_2, near)._sloped("acosh", self)
 
     @in_wide_floats
     def atanh(self) -> Self:
