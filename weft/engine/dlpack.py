@@ -36,6 +36,9 @@ _KINDS: dict[DType, tuple[int, int]] = {
     dtypes.bool: (6, 8),
 }
 _DTYPES = {kind: dtype for dtype, kind in _KINDS.items() if dtype not in dtypes.weaks}
+# complex numbers have no dtype: they are pairs of floats along one more axis
+_COMPLEX_CODE = 5
+_PAIRS = {(_COMPLEX_CODE, 64): dtypes.float32, (_COMPLEX_CODE, 128): dtypes.float64}
 
 
 class _Tensor(ctypes.Structure):
@@ -134,8 +137,8 @@ def _name_of(capsule: Any) -> bytes | None:
     return next((name for name in _FORMS if _is_capsule(capsule, name)), None)
 
 
-def give(buffer: Buffer, shape: Sequence[int], versioned: bool) -> Any:
-    """A capsule of memory in row-major order."""
+def give(buffer: Buffer, shape: Sequence[int], versioned: bool, of_pairs: bool = False) -> Any:
+    """A capsule of memory in row-major order; `of_pairs`: each two floats are a complex number."""
     where = Device[buffer.device].memory_kind
     assert where is not None, "whoever gives memory has asked"
     if buffer.dtype not in _KINDS:
@@ -151,6 +154,8 @@ def give(buffer: Buffer, shape: Sequence[int], versioned: bool) -> Any:
     if isinstance(managed, _Versioned):
         managed.major, managed.minor, managed.flags = 1, 0, 0
     code, bits = _KINDS[buffer.dtype]
+    if of_pairs:
+        code, bits = _COMPLEX_CODE, 2 * bits
     managed.tensor = _Tensor(
         buffer.address if buffer.size else None, *where, rank, code, bits, 1, sizes, steps, 0
     )
@@ -194,12 +199,14 @@ class Taken(NamedTuple):
     is_read_only: bool
     owner: Any
     device: str
+    is_complex: bool = False
 
 
-def take(source: Any, device: str | None = None) -> Taken:
+def take(source: Any, device: str | None = None, with_pairs: bool = False) -> Taken:
     """The memory of an array of another library, or of a capsule.
 
-    It is on `device` if that has such memory, else on another device that has.
+    It is on `device` if that has such memory, else on another device that has. `with_pairs` takes
+    complex numbers too, as floats with one more axis of two.
     """
     capsule = _capsule_of(source, device)
     name = _name_of(capsule)
@@ -212,7 +219,8 @@ def take(source: Any, device: str | None = None) -> Taken:
         flags = managed.flags
     tensor = managed.tensor
     kind = (tensor.code, tensor.bits)
-    if tensor.lanes != 1 or kind not in _DTYPES:
+    is_complex = with_pairs and kind in _PAIRS
+    if tensor.lanes != 1 or not (is_complex or kind in _DTYPES):
         raise DTypeError(f"from_dlpack of elements of kind {kind[0]} with {kind[1]} bits")
     home = _home_of(tensor.device_kind, tensor.device_number, device)
     _rename_capsule(capsule, _used_name(name))
@@ -222,7 +230,10 @@ def take(source: Any, device: str | None = None) -> Taken:
     address = (tensor.data or 0) + tensor.byte_offset
     is_read_only = bool(flags & _READ_ONLY)
     owner = _Owner(managed)
-    return Taken(address, shape, strides, _DTYPES[kind], is_read_only, owner, home.name)
+    dtype = _PAIRS[kind] if is_complex else _DTYPES[kind]
+    if is_complex:
+        shape, strides = (*shape, 2), (*[2 * step for step in strides], 1)
+    return Taken(address, shape, strides, dtype, is_read_only, owner, home.name, is_complex)
 
 
 def _capsule_of(source: Any, device: str | None) -> Any:

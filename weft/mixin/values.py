@@ -17,7 +17,14 @@ from weft.engine.cell import Cell
 from weft.engine.operands import Move
 from weft.engine.programs import runner_for
 from weft.engine.storage import buffer_of, node_of
-from weft.errors import DeviceError, DTypeError, IndexingError, ShapeError, UnsupportedError
+from weft.errors import (
+    ArgumentError,
+    DeviceError,
+    DTypeError,
+    IndexingError,
+    ShapeError,
+    UnsupportedError,
+)
 from weft.helpers import prod
 from weft.mixin.bits import BitsMixin
 from weft.mixin.creation import Devices
@@ -261,8 +268,65 @@ class ValuesMixin(BitsMixin):
         return array if array.flags.writeable else array.copy()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        array = self.numpy()
-        return array if dtype is None else array.astype(dtype)
+        """For NumPy: `numpy.asarray(t)` shares the memory of a tensor that the host can read.
+
+        Writing to one is seen by the other. `copy=True`, or `t.numpy()`, copies; another dtype and
+        memory of another device need a copy, which `copy=False` refuses.
+        """
+        import numpy
+
+        wanted = None if dtype is None else numpy.dtype(dtype)
+        source = self._readable()
+        converted = wanted is not None and wanted != numpy.dtype(to_numpy_dtype(source.dtype))
+        shared = source.dtype is self.dtype and source._is_readable_in_place()
+        if copy is False and (converted or not shared):
+            raise ArgumentError(
+                f"NumPy needs a copy of this {self.dtype} tensor on {self.device}, but copy=False"
+            )
+        if not shared or copy:
+            array = self.numpy()
+            return array.astype(wanted) if converted else array
+        shape = source._concrete_shape()
+        memory = source._buffer().ensure_allocated().as_memoryview(allow_zero_copy=True)
+        flat = numpy.frombuffer(memory, to_numpy_dtype(source.dtype), prod(shape))
+        array = flat.reshape(shape)
+        return array.astype(wanted) if converted else array
+
+    def _is_readable_in_place(self) -> bool:
+        """Whether NumPy can use the memory of this value as it is."""
+        opened = Device[self._sharing_place()]
+        return opened.is_host and opened.executes and prod(self._concrete_shape()) > 0
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """The same memory for who asks by this name, as Pillow does."""
+        source = self._readable()
+        if source.dtype is not self.dtype or not self._is_readable_in_place():
+            raise AttributeError(
+                f"a {self.dtype} Tensor on {self.device} has no __array_interface__: NumPy cannot "
+                "read it in place; t.numpy() copies"
+            )
+        array = self.__array__()
+        described: dict[str, Any] = dict(array.__array_interface__)
+        # the array, not its address: it keeps the memory alive
+        return {**described, "data": array, "strides": array.strides}
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
+    def tobytes(self) -> bytes:
+        """The bytes of the elements in order.
+
+        >>> Tensor([1, 2], dtype="uint8").tobytes()
+        b'\\x01\\x02'
+        """
+        return bytes(self._readable()._bytes())
 
     # ------------------------------------------------------------ memory shared with others
     @classmethod
