@@ -146,6 +146,7 @@ engine.jit.pickling
 engine.jit.calls
 engine.jit.tinyjit
 engine.jit
+array_api.*
 nn.formats.*
 graphs.*
 nn.*
@@ -170,7 +171,7 @@ DOORS = {("commands", "viz"), ("__main__", "commands")}
 HIDDEN_IMPORTS = {"device", "uop.symbolic", "uop.node"}
 
 # Whose __init__ re-exports the public names. All others hold a docstring.
-PUBLIC_PACKAGES = {"", "nn", "torch", "uop", "codegen.opt", "engine.jit", "renderer"}
+PUBLIC_PACKAGES = {"", "array_api", "nn", "torch", "uop", "codegen.opt", "engine.jit", "renderer"}
 
 DEVICE_NAMES = {"CPU", "CUDA", "METAL", "AMD", "CL", "WEBGPU", "PYTHON", "NULL", "DISK"}
 MAY_NAME_DEVICES = {"runtime", "renderer"}
