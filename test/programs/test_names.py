@@ -16,7 +16,7 @@ ABSENT: dict[str, str] = {
     "db_connection fetch_fw get_stacktrace lines select_by_name select_first_inited to_char_p_p",
     "dtype": "DTypeMetaClass",
     "dtype.DType": "new",
-    "nn.state": "CHUNK_SIZE accept_filename fs_load fs_store",
+    "nn.state": "CHUNK_SIZE fs_load fs_store",
     "nn.BatchNorm": "calc_stats",
     "uop.ops": "BottomUpGate CallInfo ProgramInfo RewriteContext RewriteTrace SENTINEL "
     "TYPE_CHECKING TrackedGraphRewrite UOpMetaClass add_trace_group deconstruct_function "

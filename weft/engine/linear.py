@@ -25,6 +25,15 @@ class Program:
 
 
 @dataclass(frozen=True)
+class Copy:
+    """A transfer from one device to another, which has no kernel."""
+
+    arg: Any = None
+    op: Any = Ops.COPY
+    src: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
 class Call:
     """One launch: `src` is the kernel and its memory, `arg` where it runs."""
 

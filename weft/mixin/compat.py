@@ -20,7 +20,7 @@ from weft.dtype import (
     strong_dtype,
     to_numpy_dtype,
 )
-from weft.engine.linear import Call, Linear
+from weft.engine.linear import Call, Copy, Linear
 from weft.errors import ArgumentError
 from weft.helpers import disable_gc, getenv
 from weft.mixin.check import some_text, tensors
@@ -63,7 +63,8 @@ class CompatMixin(StorageMixin):
         """
         tensors("each of the tensors of schedule_linear", lst)
         items = self.schedule(*lst)
-        calls = [Call((item.kernel, *item.arguments), str(item.device)) for item in items]
+        calls = [Call((Copy() if item.kernel is None else item.kernel, *item.arguments), str(item.device))
+            for item in items]
         return Linear(tuple(calls), functools.partial(self.realize, *lst))
 
     def linear_with_vars(self, *lst: Any) -> tuple[Linear, dict[str, int]]:

@@ -8,7 +8,10 @@ Invariant: loading reads only files and builds only Tensors; no code of a file i
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+import functools
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from types import FunctionType, MethodType, ModuleType
 from typing import Any, TypeVar
 
@@ -25,6 +28,7 @@ from weft.uop.node import UOp
 
 __all__ = [
     "TensorIO",
+    "accept_filename",
     "get_parameters",
     "get_state_dict",
     "gguf_load",
@@ -38,6 +42,22 @@ __all__ = [
 ]
 
 Found = TypeVar("Found")
+
+
+def accept_filename(function: Callable[[Tensor], Found]) -> Callable[[Any], Found]:
+    """A function of a Tensor of bytes that also takes the path of a file; tinygrad's decorator.
+
+    >>> accept_filename(len)(Tensor(b"weft"))
+    4
+    """
+
+    @functools.wraps(function)
+    def from_any(source: Any) -> Found:
+        is_path = isinstance(source, (str, os.PathLike))
+        return function(Tensor(Path(source)) if is_path else source)
+
+    return from_any
+
 
 # what has attributes but is no part of a model
 _NOT_WALKED = (type, ModuleType, FunctionType, MethodType, UOp, str, bytes, int, float)

@@ -17,7 +17,7 @@ from typing import Any
 
 from weft.contracts import Allocator, BaseDevice
 from weft.device import Device
-from weft.errors import DataError, DeviceError
+from weft.errors import DataError, DeviceError, MissingFileError
 
 # The most bytes that one system call moves, and that a copy from file to file holds.
 PIECE = 1 << 24
@@ -42,15 +42,17 @@ class _Explained:
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         if not isinstance(error, OSError):
             return
+        kind_of_error = DataError
         if isinstance(error, FileNotFoundError):
             folder = os.path.dirname(self._path)
             found = "no such file" if os.path.isdir(folder) else f"there is no folder {folder}"
+            kind_of_error = MissingFileError
         elif isinstance(error, PermissionError):
             hint = "; copy it to where you may write" if self._what == "written" else ""
             found = f"{error.strerror}{hint}"
         else:
             found = error.strerror or str(error)
-        raise DataError(f"{self._path} cannot be {self._what}: {found}") from None
+        raise kind_of_error(f"{self._path} cannot be {self._what}: {found}") from None
 
 
 class DiskFile:

@@ -199,6 +199,11 @@ class KernelInfo:
         return self.applied
 
     @property
+    def axis_types(self) -> tuple[object, ...]:
+        """None are given: a kernel's ranges know their own."""
+        return ()
+
+    @property
     def function_name(self) -> str:
         """The name as that of a function."""
         return "".join(c if c.isalnum() else "_" for c in self.name)

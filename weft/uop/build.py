@@ -8,6 +8,7 @@ The one invariant: a number that stands where a node is expected is an index, an
 from __future__ import annotations
 
 import itertools
+from math import prod
 from typing import Any, Self
 
 from weft.dtype import DType, dtypes
@@ -50,9 +51,12 @@ class BuildMixin:
         return cls(Ops.RANGE, dtypes.weakint, (size,), RangeArg(numbers, axis_type or kind))
 
     @classmethod
-    def param(cls, slot: int, dtype: DType, size: int) -> Self:
-        """A kernel's buffer."""
-        return cls(Ops.PARAM, dtype, (), ParamArg(slot, size))
+    def param(cls, slot: int, dtype: DType, size: int | tuple[int, ...]) -> Self:
+        """A kernel's buffer, of so many elements or of a shape."""
+        if isinstance(size, int):
+            return cls(Ops.PARAM, dtype, (), ParamArg(slot, size))
+        whole = cls(Ops.PARAM, dtype, (), ParamArg(slot, prod(size)))
+        return whole if len(size) == 1 else cls(Ops.RESHAPE, dtype, (whole,), size)
 
     @classmethod
     def new_buffer(cls, device: str | tuple[str, ...], size: int, dtype: DType) -> Self:

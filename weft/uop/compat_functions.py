@@ -82,8 +82,17 @@ def broadcast_axes(src_shape: tuple[Any, ...], out_shape: tuple[Any, ...]) -> tu
 # ---------------------------------------------------------------- values
 
 
+# what sums, products and maxima of truth values are
+_LOGICAL = {Ops.ADD: Ops.OR, Ops.MUL: Ops.AND, Ops.MAX: Ops.OR}
+
+
 def exec_alu(op: Ops, dtype: DType, operands: Iterable[Any], truncate_output: bool = True) -> Any:
     """The value of an op for numbers; unbounded if it is not to be truncated."""
+    if op is Ops.SUB:  # type: ignore[attr-defined]
+        first, second = operands
+        return exec_alu(Ops.ADD, dtype, (first, -second), truncate_output)
+    if dtype is dtypes.bool and op in _LOGICAL:
+        op = _LOGICAL[op]
     unbounded = {"int": dtypes.weakint, "uint": dtypes.weakint, "float": dtypes.float64}
     held = dtype if truncate_output else unbounded.get(dtype.kind, dtype)
     return evaluate.evaluate(op, held, *operands)

@@ -56,6 +56,7 @@ class UPat(ArithMixin):
         "alternatives",
         "arg",
         "dtype",
+        "early_reject",
         "is_repeat",
         "is_unordered",
         "location",
@@ -82,7 +83,6 @@ class UPat(ArithMixin):
         is_any: bool = False,
         tag: Any = ...,
     ) -> None:
-        # `custom_early_reject` is tinygrad's, a hint that the matcher's own index needs not
         if isinstance(op, Spelling):
             op, src, tag = _spelled(op, src, tag)
         self.op = frozenset((op,)) if isinstance(op, Ops) else _frozen(op)
@@ -99,6 +99,10 @@ class UPat(ArithMixin):
         self.location = location or caller_location()
         if is_any:
             self.alternatives, self.src = self.src or (), None
+        # tinygrad's name for the ops that sources must have; the matcher's own index needs no hint
+        only = [source.op for source in self.src or () if isinstance(source, UPat)]
+        sure = [op for ops in only if ops is not None and len(ops) == 1 for op in ops]
+        self.early_reject = frozenset(sure if custom_early_reject is None else custom_early_reject)
         self._check()
 
     def _check(self) -> None:
