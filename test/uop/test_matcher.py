@@ -286,3 +286,20 @@ def test_the_table_is_printed_at_exit(level: int, printed: bool) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert ("all " in done.stderr and " rules" in done.stderr) == printed
+
+
+def test_a_rule_that_gives_the_node_itself_changes_nothing() -> None:
+    node = UOp.const(dtypes.int32, 1)
+    same = (UPat(Ops.CONST, name="x"), lambda x: x)
+    other = (UPat(Ops.CONST, arg=1, name="x"), lambda x: x.replace(arg=2))
+    assert PatternMatcher([same]).rewrite(node) is None
+    assert PatternMatcher([same, other]).rewrite(node) is UOp.const(dtypes.int32, 2)
+
+
+def test_unequal_patterns_match_unequal_values() -> None:
+    pattern = UPat.var("x") != UPat.var("y")
+    a, b = UOp.variable("a", 0, 9), UOp.variable("b", 0, 9)
+    assert pattern.match(a.ne(b), {}) and not pattern.match(a < b, {})
+    assert pattern.early_reject == frozenset()
+    assert UPat(Ops.ADD, src=(UPat(Ops.MUL), UPat.var())).early_reject == {Ops.MUL}
+    assert UPat(Ops.ADD, custom_early_reject={Ops.MUL}).early_reject == {Ops.MUL}

@@ -72,8 +72,8 @@ class Sampler:
         if settings.temperature == 0:
             return int(np.argmax(logits))
         tokens, odds = self._candidates(logits.astype(np.float64) / settings.temperature)
-        place = np.searchsorted(np.cumsum(odds), self._random.random() * odds.sum(), side="right")
-        place = min(int(place), len(odds) - 1)
+        found = np.searchsorted(np.cumsum(odds), self._random.random() * odds.sum(), side="right")
+        place = min(int(found), len(odds) - 1)
         return place if tokens is None else int(tokens[place])
 
     def _candidates(self, scores: Array) -> tuple[Array | None, Array]:

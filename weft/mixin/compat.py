@@ -63,8 +63,12 @@ class CompatMixin(StorageMixin):
         """
         tensors("each of the tensors of schedule_linear", lst)
         items = self.schedule(*lst)
-        calls = [Call((Copy() if item.kernel is None else item.kernel, *item.arguments), str(item.device))
-            for item in items]
+        calls = [
+            Call(
+                (Copy() if item.kernel is None else item.kernel, *item.arguments), str(item.device)
+            )
+            for item in items
+        ]
         return Linear(tuple(calls), functools.partial(self.realize, *lst))
 
     def linear_with_vars(self, *lst: Any) -> tuple[Linear, dict[str, int]]:

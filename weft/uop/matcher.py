@@ -99,7 +99,8 @@ class PatternMatcher:
     """Rules, tried in order: `PatternMatcher([(pattern, function), ...])`, as a module constant.
 
     The function takes the pattern's names as parameters, and `ctx` if it likes, and returns what
-    the node becomes, or None to leave it to the next way to match or the next rule.
+    the node becomes, or None to leave it to the next way to match or the next rule. The node itself
+    is no change: the next rule is asked.
     """
 
     __slots__ = ("_by_op", "_index", "_ops", "rules")
@@ -133,7 +134,7 @@ class PatternMatcher:
 
     # ------------------------------------------------------------ matching
     def rewrite(self, uop: UOp, ctx: Any = None) -> Any:
-        """What the first rule that matches gives, or None."""
+        """What the first rule that changes the node gives, or None."""
         op = uop.op
         ops = self._ops
         if ops is not None and op not in ops:
@@ -158,7 +159,7 @@ class PatternMatcher:
             except Exception as error:
                 _explain(error, match, uop)
                 raise
-            if result is not None:
+            if result is not None and result is not uop:
                 return result
         return None
 
@@ -175,8 +176,8 @@ class PatternMatcher:
             except Exception as error:
                 _explain(error, match, uop)
                 raise
-            stats.count(result is not None, time.perf_counter_ns() - start)
-            if result is not None:
+            stats.count(result is not None and result is not uop, time.perf_counter_ns() - start)
+            if result is not None and result is not uop:
                 if seen is not None:
                     seen(uop, result, rule)
                 return result

@@ -306,6 +306,12 @@ class UPat(ArithMixin):
             sometimes = sometimes.union(*[below | maybe for below, maybe in found])
         return always, sometimes - always
 
+    def __ne__(self, other: object) -> Any:
+        """The comparison of values as a pattern: patterns themselves are told apart by `is`."""
+        return self.ne(other)
+
+    __hash__ = object.__hash__
+
     def __repr__(self) -> str:
         if self.alternatives:
             text = f"UPat.any({', '.join(map(repr, self.alternatives))})"
