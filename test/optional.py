@@ -23,6 +23,8 @@ BROUGHT_BY = {
     ),
     "onnx": _EXTRA.format("onnx"),
     "onnxruntime": ".venv/bin/pip install onnxruntime",
+    "openai": ".venv/bin/pip install openai",
+    "peft": ".venv/bin/pip install peft",
     **dict.fromkeys(("perfetto", "selenium", "viztracer"), _EXTRA.format("browser")),
     **dict.fromkeys(
         ("huggingface_hub", "jinja2", "pydantic", "starlette", "tokenizers", "uvicorn"),

@@ -148,6 +148,7 @@ class Parts:
     def __init__(self, has_tools: bool, begins_in_thought: bool = False) -> None:
         self._has_tools = has_tools
         self._mode = "thought" if begins_in_thought else "text"
+        self._strips = begins_in_thought or has_tools
         self._held = ""
         self._end = ""  # of the call that is open
         self._any_text = False
@@ -169,7 +170,8 @@ class Parts:
             if place < 0:
                 return False
             self._add_calls(self._held[:place], said)
-            self._held, self._mode = self._held[place + len(self._end) :].lstrip(), "text"
+            self._held, self._mode = self._held[place + len(self._end) :], "text"
+            self._strips = True
             return True
         return self._say_text(said)
 
@@ -181,7 +183,7 @@ class Parts:
         self._held = self._held[end:]
         if place < 0:
             return False
-        self._held, self._mode = self._held[len(mark) :].lstrip("\n"), "text"
+        self._held, self._mode, self._strips = self._held[len(mark) :], "text", True
         return bool(self._held)
 
     def _say_text(self, said: Said) -> bool:
@@ -205,9 +207,11 @@ class Parts:
         return True
 
     def _say(self, text: str, said: Said) -> None:
-        if text and (text.strip() or self._any_text):
+        # blanks between the parts belong to none
+        text = text.lstrip() if self._strips else text
+        if text:
             said.content += text
-            self._any_text = True
+            self._any_text, self._strips = True, False
 
     def finish(self) -> Said:
         """What was held back."""
