@@ -17,6 +17,8 @@ KERNEL_BUFFERS = 64
 BLOCK_OPS = 1600
 # terms of a sum that are all unrolled: a window of 3x3, a row of a small matrix
 UNROLLED_TERMS = 16
+# terms that one float accumulator takes in before they are added to a second level: errors pile up
+SUM_TERMS = 1024
 # values that one axis chooses between, each written out beside the others: the bits of a byte,
 # the pieces of a small CAT
 CHOICES = 8

@@ -33,6 +33,7 @@ class Target:
     has_fma: bool = False
     products: int = 2  # multiply-adds of whole vectors that a core begins in a cycle
     sum_latency: int = 4  # until a sum can be added to again
+    in_flight: int = 128  # vector instructions that a core works on at a time, of those in order
     # where an op takes other than the op table says, in vector instructions
     op_costs: tuple[tuple[Ops, float], ...] = ()
     # ------------------------------------------------------------ memory

@@ -29,14 +29,23 @@ from weft.runtime import ops_null  # noqa: E402
 
 # machines that the table of `docs/bench.md` was measured on, and small ones
 _WIDE = Target(
-    name="wide", cores=2, vector_bytes=64, vector_registers=32, has_fma=True, products=2,
+    name="wide", cores=2, vector_bytes=64, vector_registers=32, has_fma=True, products=1,
     l1=32 << 10, l2=1 << 20, l3=32 << 20, alias_bytes=4 << 10, broadcast_cycles=1 / 4,
     has_threads=True, has_half_conversion=True, has_max=False, has_streaming=True,
 )  # fmt: skip
 _NARROW = dict(vector_bytes=32, vector_registers=16, broadcast_cycles=1.0, l2=512 << 10, cores=4)
 MACHINES: dict[str, Target] = {
     "wide2": _WIDE,
-    "wide16": Target(**{**_WIDE.__dict__, "cores": 16, "l1": 48 << 10, "l2": 2 << 20}),
+    "wide16": Target(
+        **{
+            **_WIDE.__dict__,
+            "cores": 16,
+            "products": 2,
+            "broadcast_cycles": 1.0,
+            "l1": 48 << 10,
+            "l2": 2 << 20,
+        }
+    ),
     "narrow4": Target(**{**_WIDE.__dict__, **_NARROW}),
 }
 # what takes no time on a device, or has no kernels of its own

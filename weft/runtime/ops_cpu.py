@@ -216,8 +216,10 @@ def describe_target(facts: CPUFacts) -> Target:
         line_bytes=facts.caches.line,
         page_bytes=facts.page_bytes,
         alias_bytes=facts.caches.alias,
-        # instructions of the widest x86 vectors broadcast an operand as they read it
-        broadcast_cycles=1 / 4 if facts.vector_bytes == 64 else 1.0,
+        # instructions of the widest x86 vectors broadcast an operand as they read it, which costs
+        # nothing where a core begins more loads than products (emeraldrapids: products of 1000 in
+        # 30 ms instead of 8 as if it did; `python -m bench.trees`)
+        broadcast_cycles=1 / 4 if facts.vector_bytes == 64 and facts.products == 1 else 1.0,
         has_threads=True,
         has_half_conversion=facts.has_half_conversion,
         has_max=facts.has_max,

@@ -20,7 +20,7 @@ from weft.codegen.opt.actions import apply_legal, apply_opt, can_merge, uses_of_
 from weft.codegen.opt.axes import closed_axes, size_of
 from weft.codegen.opt.choices import choice_opts
 from weft.codegen.opt.chosen import chosen_kernel
-from weft.codegen.opt.cost import Choice, Proposal, cheapest, restart_cost
+from weft.codegen.opt.cost import WORTHWHILE, Choice, Proposal, cheapest, restart_cost
 from weft.codegen.opt.gpu import optimise_groups
 from weft.codegen.opt.interleave import propose_interleave, split_divided
 from weft.codegen.opt.keep import COSTLY
@@ -50,13 +50,6 @@ from weft.machine import Target
 from weft.uop.args import AxisType
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
-
-# of a store body: the heavier, the fewer copies
-LIGHT, HEAVY = 24, 80
-# so little of it that memory decides how long it takes
-LIGHTEST = 12
-# vectors of a whole nest up to which copies would take longer to make than they save
-SHORT = 64
 
 
 def optimise(ast: UOp, target: Target) -> UOp:
@@ -215,7 +208,7 @@ def choose_tiles(nest: Nest, target: Target) -> dict[Body, Tile]:
 
 
 def _gives_lanes(nest: Nest, axis: UOp) -> bool:
-    if extent(axis) < 4 or axis in nest.pinned or axis.arg.kind is not AxisType.LOOP:
+    if axis in nest.pinned or axis.arg.kind is not AxisType.LOOP:
         return False
     for body in nest.bodies:
         for item in body.items:
@@ -241,7 +234,7 @@ def _body_tile(nest: Nest, body: Body, vector: UOp | None, target: Target) -> Ti
         return plain_tile(body, None, 1, target)
     tiles = [best_tile(body, None, 1, target)]
     for axis in body.own:
-        if extent(axis) < 4 or _is_shared(nest, body, axis):
+        if _is_shared(nest, body, axis):
             continue
         tiles.append(best_tile(body, axis, lanes_of(axis, items, target), target))
     return min(tiles, key=lambda tile: tile.cost)
@@ -275,7 +268,7 @@ def tile_opts(nest: Nest, tiles: dict[Body, Tile], target: Target) -> list[Opt]:
         along = copies.pop(vector, 1)
         if vector not in main.axes or not main.is_reduction:
             lanes = _store_lanes(nest, vector, lanes, target)
-            along = _store_copies(stores, vector, lanes)
+            along = _store_copies(stores, vector, lanes, target)
         elif main.is_reduction and not _has_reuse(main):
             along = _stream_copies(main, vector, lanes, target)
         is_whole = nest.must_divide or vector in stores.aligned
@@ -315,7 +308,7 @@ def _plan_order(plan: Plan, nest: Nest, body: Body, choice: Choice, target: Targ
             return
         traffic = {axis: _traffic(body, axis, around, choice, target) for axis in inside}
         outermost = min(inside, key=lambda axis: traffic[axis])
-        if traffic[outermost] < 0.9 * traffic[inside[0]]:
+        if traffic[outermost] < WORTHWHILE * traffic[inside[0]]:
             plan.opts.append(Opt(OptOps.SWAP, outermost.arg.number, inside[0].arg.number))
             return
         if axes[0] is choice.vector or axes[0] in choice.copies:
@@ -332,7 +325,8 @@ def _traffic(
     for item in body.loads:
         size = volume(item.ranges - around) * item.dtype.itemsize
         # what stays in the second cache costs little to read again
-        again = rounds if size > target.l2 // 2 else 1 + rounds / 16
+        near = 1 + rounds * target.l2_cycles / target.far_miss
+        again = rounds if size > target.l2 // 2 else near
         total += size * (1 if axis in item.ranges else again)
     return total
 
@@ -378,7 +372,7 @@ def _store_lanes(nest: Nest, vector: UOp, lanes: int, target: Target) -> int:
     items = [item for item in nest.bodies[-1].items if vector in item.ranges]
     placed = [(item, item.steps) for item in items if item.steps is not None]
     if (
-        sum(item.weight for item in items) <= LIGHTEST
+        2 * sum(item.weight for item in items) <= target.balance * target.streams
         and any([item.nbytes > target.l2 for item, _ in placed])
         and all([steps.get(vector) == 1 and vector not in item.masked for item, steps in placed])
         and all([lanes * item.dtype.itemsize >= target.line_bytes for item, _ in placed])
@@ -387,15 +381,16 @@ def _store_lanes(nest: Nest, vector: UOp, lanes: int, target: Target) -> int:
     return lanes
 
 
-def _store_copies(stores: Body, vector: UOp, lanes: int) -> int:
-    """Several vectors at once hide latencies, as long as they fit and rounds are left to share."""
+def _store_copies(stores: Body, vector: UOp, lanes: int, target: Target) -> int:
+    """Several vectors at once hide latencies, as long as a core has all of them in flight, and the
+    nest takes longer than a launch: code that is as short gains nothing by them."""
     items = [item for item in stores.items if vector in item.ranges]
     written = volume([axis for axis in stores.axes if axis.arg.kind is AxisType.UPCAST])
     weight = sum(item.weight for item in items) * written
-    copies = 4 if weight <= LIGHT else 2 if weight <= HEAVY else 1
-    if volume(stores.axes) <= SHORT * lanes:
-        copies = 1
-    while copies > 1 and extent(vector) < copies * lanes:
+    copies = target.sum_latency
+    if volume(stores.axes) * weight <= target.launch_cycles * lanes:
+        return 1
+    while copies > 1 and (copies * weight > target.in_flight or extent(vector) < copies * lanes):
         copies //= 2
     return copies
 
@@ -408,7 +403,7 @@ def _stream_copies(body: Body, vector: UOp, lanes: int, target: Target) -> int:
         copies * lanes > extent(vector)
         or copies * len(body.closers) > target.vector_registers // 2
         or others * extent(vector) // (copies * lanes) < 2 * target.cores
-        or copies * body.weight() > BLOCK_OPS // 4
+        or copies * body.weight() > BLOCK_OPS
     ):
         copies //= 2
     return copies

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from weft.budgets import BLOCK_OPS, KERNEL_OPS, UNROLLED_TERMS
+from weft.budgets import BLOCK_OPS, KERNEL_OPS, SUM_TERMS, UNROLLED_TERMS
 from weft.codegen.opt.cost import Choice
 from weft.codegen.opt.opt import Opt, OptOps
 from weft.codegen.opt.survey import Body, extent, volume
@@ -19,11 +19,6 @@ from weft.helpers import prod
 from weft.machine import Target
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
-
-# terms that one accumulator takes in before they are added to a second level
-BLOCK = 512
-# instructions of a body that only adds up what it reads
-STREAMED = 2
 
 
 @dataclass
@@ -45,7 +40,7 @@ def plan_reduction(plan: Plan, body: Body, choice: Choice, sums: int, target: Ta
     outer_copies = prod(n for axis, n in choice.copies.items() if axis not in body.own)
     terms = volume(body.own)
     if len(fixed) == len(body.own) and terms <= UNROLLED_TERMS:
-        most = KERNEL_OPS if is_window(body) else BLOCK_OPS // 3
+        most = KERNEL_OPS if is_window(body) else KERNEL_OPS // 2
         if terms * outer_copies * body.weight() <= most:
             for axis in body.own:
                 plan.add(OptOps.UNROLL, axis.arg.number, 0)
@@ -56,7 +51,7 @@ def plan_reduction(plan: Plan, body: Body, choice: Choice, sums: int, target: Ta
             plan.add(OptOps.UNROLL, axis.arg.number, 0)
         loops = [(axis.arg.number, extent(axis)) for axis in body.own if axis not in body.fields]
         unroll = target.sum_latency // (sums * volume(body.fields))
-        if loops and unroll > 1 and loops[-1][1] >= 4 * unroll:
+        if loops and unroll > 1 and loops[-1][1] >= 2 * unroll:
             number, rounds = loops[-1]
             plan.add(OptOps.UNROLL, number, unroll)
             loops[-1] = ((*number, 0), rounds // unroll)
@@ -82,7 +77,8 @@ def plan_reduction(plan: Plan, body: Body, choice: Choice, sums: int, target: Ta
             plan.add(OptOps.VECTOR, (*axis.arg.number, 2), 0)
         _write_out_short(plan, body, axis, unroll * outer_copies * len(body.closers), target)
     rounded = body.closers[0].dtype in dtypes.floats and body.closers[0].arg is Ops.ADD
-    if rounded and outer_copies <= 4:
+    # a tile has more copies than hide the latency of a sum: its operands are staged along one loop
+    if rounded and outer_copies <= target.sum_latency:
         _plan_blocks(plan, [loop for loop in loops if loop[1] > 1])
 
 
@@ -103,12 +99,12 @@ def _write_out_short(plan: Plan, body: Body, vector: UOp, sums: int, target: Tar
 
 def _plan_blocks(plan: Plan, loops: list[tuple[tuple[int, ...], int]]) -> None:
     """Two levels of sums, if one would have so many terms that their errors pile up."""
-    if prod(size for _, size in loops) <= 4 * BLOCK:
+    if prod(size for _, size in loops) <= 2 * SUM_TERMS:
         return
     inner = 1
     for number, size in reversed(loops):
-        if inner * size >= BLOCK:
-            plan.add(OptOps.BLOCK, number, min(size, max(2, BLOCK // inner)))
+        if inner * size >= SUM_TERMS:
+            plan.add(OptOps.BLOCK, number, min(size, max(2, SUM_TERMS // inner)))
             return
         inner *= size
 
@@ -118,7 +114,9 @@ def _unroll_count(
 ) -> int:
     """Enough accumulators to hide the latency of a sum."""
     weight = body.weight()
-    wanted = 4 if weight <= 12 else 2 if weight <= 60 else 1
+    wanted = target.sum_latency
+    while wanted > 1 and wanted * weight > target.in_flight:
+        wanted //= 2
     if wanted * outer_copies > 2 and _reads_far(body, choice, target):
         # memory takes longer than two sums; and each load that steps less far is guessed sooner
         wanted = 2 if outer_copies == 1 else 1
@@ -131,10 +129,7 @@ def _unroll_count(
 
 def _is_stream(body: Body, choice: Choice, target: Target) -> bool:
     """Whether it is little more than reading lines one after another, from behind the caches."""
-    if (
-        body.weight() > STREAMED
-        or choice.lanes * body.closers[0].dtype.itemsize < target.line_bytes
-    ):
+    if body.weight() > 2 or choice.lanes * body.closers[0].dtype.itemsize < target.line_bytes:
         return False
     return extent(body.own[-1]) >= target.sum_latency * choice.lanes and _reads_far(
         body, choice, target

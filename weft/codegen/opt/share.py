@@ -8,6 +8,7 @@ Invariant: cores that are at different places of a kernel never need each other'
 from __future__ import annotations
 
 from weft.codegen.opt.actions import apply_legal
+from weft.codegen.opt.cost import WORTHWHILE
 from weft.codegen.opt.opt import Opt, OptOps
 from weft.codegen.opt.outline import Outline
 from weft.codegen.opt.survey import extent, volume
@@ -18,8 +19,6 @@ from weft.uop.opset import Ops
 
 # share of a round by which the last core is late, for each doubling of their number
 LATE = 1 / 16
-# share of the time that a kernel in more parts may take: less is gained than a model can promise
-WORTHWHILE = 0.95
 
 
 def can_share(parts: list[list[UOp]]) -> bool:

@@ -15,18 +15,20 @@ from weft.budgets import BLOCK_OPS, CHOICES, UNROLLED_TERMS
 from weft.codegen.opt.cost import Choice, body_cost, item_cost, rounds_of
 from weft.codegen.opt.rows import is_one_stream
 from weft.codegen.opt.survey import Body, Item, extent, stays_in_order, volume
+from weft.dtype import dtypes
 from weft.machine import Target
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
-COPIES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16)
 # a stage that changes the order of elements must be read this often to be worth its filling
 LEAST_REUSE = 24
-MOST_ROWS = 8
 # uses of a panel of an operand that are worth packing it even if its rows are read in order
 PACKED_REUSE = 64
-# terms of a sum from which on its operands' panels are so large that they decide the tile
-LONG_PANEL = 2 << 10
+
+
+# share of the work whose dtype does not decide how many lanes there are: it takes two registers
+# (half: products of float16 take twice as long, `python -m bench.trees`)
+RARE = 1 / 8
 
 
 @dataclass(frozen=True)
@@ -35,10 +37,6 @@ class Tile:
 
     choice: Choice
     cost: float
-
-
-# shares of the work that do not decide how many lanes there are, and how many copies of them
-RARE, LITTLE = 1 / 8, 1 / 4
 
 
 def lanes_of(axis: UOp, items: list[Item], target: Target, exact: bool = False) -> int:
@@ -52,7 +50,7 @@ def lanes_of(axis: UOp, items: list[Item], target: Target, exact: bool = False) 
     # what little is wider takes two registers
     while len(sizes) > 1 and work[sizes[-1]] < RARE * sum(work.values()):
         sizes.pop()
-    lanes = target.vector_bytes // (sizes[-1] if sizes else 4)
+    lanes = target.vector_bytes // sizes[-1] if sizes else target.vector_lanes
     while lanes > extent(axis) or (exact and lanes > 1 and extent(axis) % lanes):
         lanes //= 2
     return max(lanes, 1)
@@ -144,7 +142,7 @@ class _Search:
         packed = sum(
             panel_bytes([axis for axis in body.own if axis in item.ranges], plain.lanes, item)
             for item in body.items
-            if item.node not in plain.staged and _is_packed(body, item, plain.vector)
+            if item.node not in plain.staged and _is_packed(body, item, plain, target)
         )
         # a tile as wide as one panel still fits; if not even one vector does, none is packed
         self.scratch = target.scratch_bytes
@@ -154,7 +152,7 @@ class _Search:
             # beside a panel, what it is made of and the other operand pass through the cache
             self.scratch = max(self.panels, target.l2 // 2)
         heavy = [item for item in body.items if item.steps is None and item.weight > 1]
-        self.passing = min(4, sum(_meets(item, plain.vector) for item in heavy))
+        self.passing = min(target.sum_latency, sum(_meets(item, plain.vector) for item in heavy))
         # what is written out has sums of its own
         self.fields = volume(body.fields) if plain.vector in body.around else 1
         self.weight = max(body.weight(), 1.0)
@@ -177,7 +175,7 @@ class _Search:
         body, vector, lanes = self.body, self.plain.vector, self.plain.lanes
         if target.broadcast_cycles >= 1:
             return False
-        if vector is None or vector in body.own or volume(body.own) < 4 * UNROLLED_TERMS:
+        if vector is None or vector in body.own or volume(body.own) <= UNROLLED_TERMS:
             return False
         if body.fields or any([item.parts for item in body.items]):
             return False
@@ -238,7 +236,8 @@ class _Search:
                         break
                     counts = (first, second, third)
                     cost = self.cost(counts)
-                    if cost < least * 0.999 and self.fits(counts):
+                    # whole instructions: of tiles that are equal but for rounding, the first
+                    if round(cost) < round(least) and self.fits(counts):
                         best, least = counts, cost
         return best, least
 
@@ -282,23 +281,24 @@ class _Search:
         push each other out of the first cache."""
         size, tile = self.sizes[place], count * self.lanes[place]
         waste = -(-size // tile) * tile / size
-        return waste * 1.15 if self.aliasing[place] and count > MOST_ROWS else waste
+        ways = self.target.l1 // self.target.alias_bytes
+        return waste * count / ways if self.aliasing[place] and count > ways else waste
 
     def _saves_little(self) -> bool:
         """Whether almost all of the work is on what the lanes hold: copies would share the rest."""
         shared = sum(cost for lacks, cost in self.costs.items() if lacks[0])
-        return shared < LITTLE * sum(self.costs.values())
+        return 2 * shared < sum(self.costs.values())
 
     def _aliases(self, axis: UOp | None) -> bool:
         """Whether neighbours along the axis fall into the same lines of the first cache."""
         if axis is None:
             return False
         steps = [
-            (item.steps or {}).get(axis, 0)
+            ((item.steps or {}).get(axis) or 0) * item.dtype.itemsize
             for item in self.body.items
             if self.plain.vector not in item.ranges
         ]
-        return any([step and step * 4 % self.target.alias_bytes == 0 for step in steps])
+        return any([step and step % self.target.alias_bytes == 0 for step in steps])
 
 
 def _written_out(body: Body, plain: Choice, target: Target) -> int:
@@ -357,8 +357,8 @@ def _misses(body: Body, item: Item, plain: Choice, target: Target) -> float:
             lines *= extent(axis) if axis in item.ranges else 1
         elif step:
             shared *= extent(axis)
-    # of two operands and what is read ahead
-    if 3 * lines * target.vector_bytes <= target.l1:
+    # of two operands, beside what is read ahead
+    if 2 * lines * target.vector_bytes < target.l1:
         return 0.0
     return target.l2_cycles / shared
 
@@ -403,8 +403,8 @@ def _counts(axis: UOp | None, lanes: int, exact: bool) -> tuple[int, ...]:
     if axis is None or axis.src[0].op is not Ops.CONST:
         return (1,)
     most = extent(axis) // lanes
-    fitting = [n for n in COPIES if n <= most and not (exact and extent(axis) % (n * lanes))]
-    return tuple(fitting) or (1,)
+    counts = range(1, min(most, UNROLLED_TERMS) + 1)
+    return tuple([n for n in counts if not (exact and extent(axis) % (n * lanes))]) or (1,)
 
 
 def _reused_axes(body: Body, vector: UOp | None) -> list[tuple[UOp | None, UOp | None]]:
@@ -432,7 +432,7 @@ def _reused_axes(body: Body, vector: UOp | None) -> list[tuple[UOp | None, UOp |
     options: list[tuple[UOp | None, UOp | None]] = []
     for axes in best:
         # where one is short, the next has copies too
-        more = axes[1] if len(axes) > 1 and extent(axes[0]) < MOST_ROWS else None
+        more = axes[1] if len(axes) > 1 and extent(axes[0]) < UNROLLED_TERMS else None
         options.append((axes[0], more))
     if len(best) > 1:
         # two operands of which each is shared by the copies of one axis
@@ -464,13 +464,15 @@ def _stageable(body: Body, vector: UOp, lanes: int, target: Target) -> Iterator[
             yield node
 
 
-def _is_packed(body: Body, item: Item, vector: UOp | None) -> bool:
+def _is_packed(body: Body, item: Item, plain: Choice, target: Target) -> bool:
     """Whether a panel of what is read in order is better packed, if it is large."""
+    vector = plain.vector
     if item.node is None or item.node.op is not Ops.LOAD or vector in body.own:
         return False
     if vector not in item.ranges or item.masked or overlaps(body, item):
         return False
-    return body.reuse(item) >= PACKED_REUSE and volume(body.own) >= LONG_PANEL
+    panel = panel_bytes(list(body.own), plain.lanes, item)
+    return body.reuse(item) >= PACKED_REUSE and panel > 2 * target.l1
 
 
 def overlaps(body: Body, item: Item) -> bool:
@@ -481,4 +483,4 @@ def overlaps(body: Body, item: Item) -> bool:
 
 def panel_bytes(own: list[UOp], width: int, item: Item) -> int:
     """Scratch that a panel of `width` columns takes; halves are staged as float32."""
-    return volume(own) * width * max(item.dtype.itemsize, 4)
+    return volume(own) * width * max(item.dtype.itemsize, dtypes.float32.itemsize)
