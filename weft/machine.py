@@ -68,6 +68,8 @@ class Target:
     # ------------------------------------------------------------ launches
     # to wake another core up, or to begin a kernel: work that is shorter gains nothing by it
     launch_cycles: int = 1 << 13
+    # share of a round by which the last core is late, for each doubling of their number
+    late_share: float = 1 / 16
     core_rounds: int = 4  # rounds of shared loops for each core, which even out a slow one
     has_threads: bool = False  # THREAD axes: the kernel runs part of its outermost axis per call
     max_buffers: int = 256

@@ -274,7 +274,9 @@ open:
   %slices = call i64 @llvm.smin.i64(i64 %size, i64 %parts)
   %slices.last = sub i64 %slices, 1
   %share = mul i64 %threads.wide, 2
-  %helpers = sub i32 %threads, 1
+  %helpers.all = sub i64 %threads.wide, 1
+  %useful = call i64 @llvm.smin.i64(i64 %slices.last, i64 %helpers.all)
+  %helpers = trunc i64 %useful to i32
   store ptr %fn, ptr %state
   store ptr %args, ptr %args.p
   store i64 %size, ptr %size.p
@@ -288,10 +290,7 @@ open:
   %any.sleeps = icmp ne i32 %sleepers, 0
   br i1 %any.sleeps, label %wake.workers, label %opened
 wake.workers:
-  %helpers.wide = zext i32 %helpers to i64
-  %useful = call i64 @llvm.smin.i64(i64 %slices.last, i64 %helpers.wide)
-  %wanted = trunc i64 %useful to i32
-  call void @wake(ptr %generation.p, i32 %wanted)
+  call void @wake(ptr %generation.p, i32 %helpers)
   br label %opened
 opened:
   ret i1 true

@@ -33,8 +33,8 @@ def test_a_large_matrix_is_swept_over_if_rows_of_it_are_summed(rows: int) -> Non
 
 def test_one_panel_for_each_core_is_cut_so_that_a_late_core_matters_less() -> None:
     """Sixteen panels on sixteen cores: one round each, and all wait for the last."""
-    times = [slowest_core(16, parts, 171, 0.01, 16) for parts in range(1, 65)]
+    times = [slowest_core(16, parts, 171, 0.01, 16, WIDE) for parts in range(1, 65)]
     best = 1 + int(np.argmin(times))
     assert best > 1 and times[best - 1] < times[0]
     # but what is staged anew for each part is not for nothing
-    assert np.argmin([slowest_core(16, parts, 171, 1.0, 16) for parts in range(1, 65)]) == 0
+    assert np.argmin([slowest_core(16, parts, 171, 1.0, 16, WIDE) for parts in range(1, 65)]) == 0

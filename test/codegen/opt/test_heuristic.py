@@ -150,8 +150,16 @@ def test_small_kernels_stay_on_one_core() -> None:
     assert not axes_of(optimise(kernel(out.index(i).store(load(x, i), i)), WIDE), AxisType.THREAD)
 
 
+@pytest.mark.parametrize(("count", "cores"), [(1 << 12, 1), (1 << 15, 3), (1 << 22, 16)])
+def test_work_is_shared_by_as_many_cores_as_it_is_worth_waking(count: int, cores: int) -> None:
+    out, x = params(np.empty(count, np.float32), np.empty(count, np.float32))
+    i = Axes().loop(count)
+    ast = optimise(kernel(out.index(i).store(load(x, i) + 1.0, i)), replace(WIDE, cores=16))
+    assert min(16, max([1, *axes_of(ast, AxisType.THREAD)])) == cores
+
+
 def test_what_reads_its_own_output_elsewhere_stays_on_one_core() -> None:
-    size = 1 << 16
+    size = 1 << 18
     x, y = params(np.empty(size, np.float32), np.empty(size, np.float32))
     a = Axes()
     i, r = a.loop(size), a.reduce(size)

@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from weft.codegen.opt.opt import Opt
-from weft.codegen.opt.survey import Body, Item, volume
+from weft.codegen.opt.survey import Body, Item, Nest, volume
 from weft.helpers import prod
 from weft.machine import Target
 from weft.uop.node import UOp
+from weft.uop.opset import Ops
 
 FEW_APART = 4  # elements between lanes up to which they are read in rows
 # share of the cost that another order or other parts may have to be taken: less is gained than the
@@ -154,6 +155,23 @@ def swept_cost(
         cost, fill = item_cost(body, item, choice, target)
         total += cost / prod(shared) + fill
     return total
+
+
+def traffic_cost(nest: Nest, target: Target) -> float:
+    """Cycles that memory takes for what a nest reads and writes, if none of it is in a cache."""
+    places = {
+        item.node.src[0].src[0]: item.nbytes
+        for body in nest.bodies
+        for item in body.items
+        if item.node is not None and item.node.op in (Ops.LOAD, Ops.STORE)
+    }
+    # windows that overlap read less than they have places
+    sizes = [
+        min(size, memory.arg.size * memory.dtype.itemsize)
+        for memory, size in places.items()
+        if memory.op is Ops.PARAM
+    ]
+    return sum(sizes) * target.balance / max(target.vector_lanes, 1)
 
 
 def restart_cost(body: Body, choice: Choice, target: Target) -> float:

@@ -20,7 +20,7 @@ from weft.codegen.opt.actions import apply_legal, apply_opt, can_merge, uses_of_
 from weft.codegen.opt.axes import closed_axes, size_of
 from weft.codegen.opt.choices import choice_opts
 from weft.codegen.opt.chosen import chosen_kernel
-from weft.codegen.opt.cost import WORTHWHILE, Choice, Proposal, cheapest, restart_cost
+from weft.codegen.opt.cost import WORTHWHILE, Choice, Proposal, cheapest, restart_cost, traffic_cost
 from weft.codegen.opt.gpu import optimise_groups
 from weft.codegen.opt.interleave import propose_interleave, split_divided
 from weft.codegen.opt.keep import COSTLY
@@ -29,7 +29,7 @@ from weft.codegen.opt.opt import Opt, OptError, OptOps
 from weft.codegen.opt.outline import Outline
 from weft.codegen.opt.reduction import Plan, plan_reduction
 from weft.codegen.opt.rows import rows_of_stream
-from weft.codegen.opt.share import can_share, thread_opts
+from weft.codegen.opt.share import can_share, thread_opts, useful_cores
 from weft.codegen.opt.streams import propose_sweep
 from weft.codegen.opt.strides import Strides
 from weft.codegen.opt.survey import Body, Item, Nest, extent, nests_of, volume
@@ -137,19 +137,21 @@ def _try(ast: UOp, opt: Opt, target: Target) -> UOp:
 
 
 def _optimise_nest(ast: UOp, target: Target, threads: bool) -> UOp:
-    work = staging = 0.0
+    work = staging = traffic = 0.0
     opts: list[Opt] = []
     for nest in nests_of(list(ast.src), target):
         nest, tiles = _with_tiles(nest, target)
         cost = nest.rounds * _total(tiles)
         work += cost
         staging += cost if nest.is_fill else 0.0
+        traffic += traffic_cost(nest, target)
         opts += cheapest(_proposals(nest, tiles, target)).opts
     outline = apply_legal(Outline(ast), opts, target)
-    if threads and work >= target.launch_cycles:
+    cores = useful_cores(max(work, traffic), target) if threads else 1
+    if cores > 1:
         staging = staging or _packing(outline, work)
         refill = staging / max(work - staging, 1.0)
-        outline = apply_legal(outline, thread_opts(outline, target, refill), target)
+        outline = apply_legal(outline, thread_opts(outline, target, cores, refill), target)
     return outline.kernel()
 
 
