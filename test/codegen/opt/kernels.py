@@ -14,7 +14,8 @@ import numpy as np
 
 from test.codegen.kernel_builder import Axes, const, interpret, kernel, load, params
 from test.optional import STRICTEST
-from weft.codegen.pipeline import lower
+from weft import Device, Tensor
+from weft.codegen.pipeline import KERNEL_PASSES, lower
 from weft.dtype import dtypes
 from weft.knobs import Context
 from weft.machine import Target
@@ -307,3 +308,14 @@ def run_for(
         program = lower(ast, PythonRenderer(target))
     interpret(program.uops, copies, values)
     return copies
+
+
+def prepared(tensor: Tensor) -> UOp:
+    """The last kernel of a tensor, as the search sees it."""
+    ast = tensor.schedule()[-1].kernel
+    assert ast is not None
+    for step in KERNEL_PASSES:
+        if step.name == "optimise":
+            break
+        ast = step.run(ast, Device["CPU"].renderer)
+    return ast

@@ -1,4 +1,4 @@
-"""BEAM=n: the search itself, what it starts from and moves by, and the process that tries.
+"""BEAM=n: searches with the process that tries candidates.
 
 The other process is real in these tests; where it shall misbehave, its program is replaced by one
 that does.
@@ -6,8 +6,6 @@ that does.
 
 from __future__ import annotations
 
-import json
-import random
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -16,200 +14,14 @@ import numpy as np
 import pytest
 
 import bench.beam
-from test.codegen.opt.kernels import KERNELS
-from test.fuzz.actions import Case, run
-from weft import Context, Device, Tensor, TinyJit, Variable, dtypes
-from weft.codegen.opt import Opt, OptOps, beam
-from weft.codegen.opt.beam import Beam
-from weft.codegen.opt.chosen import choosing, leave_to_heuristic
-from weft.codegen.opt.heuristic import optimise
-from weft.codegen.opt.moves import Candidate, Space, longest_sum, without_cores
-from weft.codegen.opt.opt import OptError
-from weft.codegen.pipeline import KERNEL_PASSES
+from test.codegen.opt.kernels import prepared
+from weft import Context, Device, Tensor, TinyJit, Variable
+from weft.codegen.opt import beam
+from weft.codegen.opt.moves import Space
 from weft.disk import cache_entries
 from weft.engine import search, search_process
 from weft.engine.programs import clear_programs
-from weft.engine.search_trial import first_difference, index_bounds, numbers
-from weft.errors import DataError
 from weft.helpers import diskcache_put
-from weft.machine import Target
-from weft.uop.node import UOp
-from weft.uop.opset import Ops
-
-WIDE = Target(name="wide", has_threads=True, cores=4, vector_bytes=32, has_fma=True)
-
-
-def prepared(tensor: Tensor) -> UOp:
-    """The last kernel of a tensor, as the search sees it."""
-    ast = tensor.schedule()[-1].kernel
-    assert ast is not None
-    for step in KERNEL_PASSES:
-        if step.name == "optimise":
-            break
-        ast = step.run(ast, Device["CPU"].renderer)
-    return ast
-
-
-# ------------------------------------------------------------ the search
-
-
-def downhill(width: int, budget: int = 1000) -> tuple[Beam[int], list[int]]:
-    """Numbers whose time is their distance from 37, reached by steps of 1 and 5."""
-    asked: list[int] = []
-
-    def measure(point: int, best: float) -> float | None:
-        asked.append(point)
-        return None if point == 20 else 1.0 + abs(point - 37)
-
-    found = Beam(
-        lambda point: [point + step for step in (-5, -1, 1, 5)],
-        lambda point: 1.0,
-        measure,
-        lambda: len(asked) >= budget,
-    )
-    return found, asked
-
-
-def test_a_search_goes_downhill_and_measures_nothing_twice() -> None:
-    search_, asked = downhill(2)
-    results = search_.search([0, 10], 2)
-    assert results[0].point == 37 and results[0].seconds == 1.0
-    assert len(asked) == len(set(asked)) == search_.tried
-    assert {0, 10} <= {known.point for known in results}
-    # what could not be measured is no result
-    assert 20 not in {known.point for known in results}
-
-
-def test_a_search_ends_when_its_time_is_over() -> None:
-    search_, asked = downhill(2, budget=5)
-    results = search_.search([0, 10], 2)
-    assert asked == [0, 10, 5, 9, 11] and results[0].point == 11
-
-
-def test_hopeless_estimates_are_not_measured() -> None:
-    asked: list[int] = []
-    search_ = Beam(
-        lambda point: [1, 2, 3],
-        lambda point: 100.0 if point == 2 else 1.0,
-        lambda point, best: asked.append(point) or float(point + 1),
-        lambda: False,
-    )
-    search_.search([0], 1)
-    assert asked == [0, 1, 3]
-
-
-# ------------------------------------------------------------ candidates
-
-
-@pytest.mark.parametrize("build", KERNELS, ids=lambda build: build.__name__)
-def test_the_start_is_what_the_heuristic_picks(build: Any) -> None:
-    ast, _ = build(random.Random(5), 9)
-    space = Space(ast, WIDE)
-    with choosing(leave_to_heuristic):
-        assert space.kernel(space.start).src == optimise(ast, WIDE).src
-    assert Candidate.decode(json.loads(json.dumps(space.start.encode()))) == space.start
-
-
-@pytest.mark.parametrize("build", KERNELS, ids=lambda build: build.__name__)
-def test_neighbours_compute_the_same(build: Any) -> None:
-    pick = random.Random(build.__name__)
-    ast, arrays = build(pick, 9)
-    space = Space(ast, WIDE)
-    near = list(dict.fromkeys([space.plain(), *space.neighbours(space.start)]))
-    far = list(space.neighbours(pick.choice(near)))
-    for candidate in pick.sample(near, min(3, len(near))) + pick.sample(far, min(3, len(far))):
-        flat = tuple([array.reshape(-1) for array in arrays])
-        case = Case(0, ast, flat, (), WIDE)
-        assert space.cost(candidate) > 0
-        expected, found = run(ast, case), run(space.kernel(candidate), case)
-        for left, right in zip(found, expected, strict=True):
-            np.testing.assert_array_equal(left, right, err_msg=str(candidate))
-
-
-def test_moves_change_sizes_and_add_and_leave_out_actions() -> None:
-    a, b = (Tensor.empty(64, 64).contiguous().realize() for _ in range(2))
-    space = Space(prepared(a @ b), WIDE)
-    start = space.start.parts[0]
-    near = [without_cores(candidate.parts[0]) for candidate in space.neighbours(space.start)]
-    lengths = {len(actions) for actions in near}
-    body = len(without_cores(start))
-    assert {body - 1, body, body + 1} <= lengths
-    assert len(set(near)) > 10
-
-
-def test_cores_come_last_with_the_split_that_is_for_them() -> None:
-    split, thread = Opt(OptOps.SPLIT, (0,), 8), Opt(OptOps.THREAD, (0, 0))
-    tile = Opt(OptOps.SPLIT, (1,), 8)
-    assert without_cores((tile, split, thread)) == (tile,)
-    assert without_cores((split, tile, thread)) == (split, tile)
-    assert without_cores((split,)) == (split,) and without_cores(()) == ()
-
-
-def test_sums_do_not_get_longer_than_those_of_the_heuristic() -> None:
-    space = Space(prepared(Tensor.empty(3, 1 << 16).contiguous().realize().sum(axis=1)), WIDE)
-    assert space.most_terms == 2048
-    for candidate in space.neighbours(space.start):
-        assert longest_sum(space.kernel(candidate)) <= 2048
-
-
-def test_cores_are_not_offered_to_kernels_that_may_not_share() -> None:
-    x = Tensor.arange(64.0).contiguous().realize()
-    ast = prepared(x.flip(0) + x.sum())
-    space = Space(ast, WIDE)
-    space.shares = False
-    threads = Candidate(tuple([(Opt(OptOps.THREAD, (0,)),) for _ in space.nests]))
-    with pytest.raises(OptError, match="cores may not"):
-        space.kernel(threads)
-    for candidate in space.neighbours(space.start):
-        assert all(opt.op is not OptOps.THREAD for part in candidate.parts for opt in part[-1:])
-
-
-@pytest.mark.parametrize(
-    "data", [None, 3, [3], [["UPCAST"]], [[["NONE", [0], 1]]], [[["UPCAST", "x", 1]]]]
-)
-def test_what_is_no_candidate_is_refused(data: Any) -> None:
-    with pytest.raises(DataError, match="no actions"):
-        Candidate.decode(data)
-
-
-# ------------------------------------------------------------ scratch memory
-
-
-def test_indices_of_scratch_memory_stay_inside() -> None:
-    table = Tensor.empty(1000, 4).contiguous().realize()
-    rows = Tensor([3, 999, 0], dtype=dtypes.int32).realize()
-    ast = prepared(table[rows] * 2)
-    slots = {u.arg.slot: u for u in ast.toposort() if u.op is Ops.PARAM}
-    (slot,) = [number for number, param in slots.items() if param.dtype is dtypes.int32]
-    bounds = index_bounds(ast)
-    assert set(bounds) == {slot} and 400 < bounds[slot] <= 1000
-    assert numbers(dtypes.int32, 5000, 1, bounds[slot]).max() < 1000
-
-
-@pytest.mark.parametrize("dtype", dtypes.all, ids=lambda dtype: dtype.name)
-def test_scratch_numbers_of_every_dtype(dtype: Any) -> None:
-    found = numbers(dtype, 10_000, 3)
-    assert found.nbytes == 10_000 * dtype.itemsize
-    assert len(np.unique(found[:1000])) > 1
-    np.testing.assert_array_equal(found, numbers(dtype, 10_000, 3))
-    assert first_difference(found, found.copy(), dtype, 1) is None
-
-
-def test_differences_beyond_rounding_are_found() -> None:
-    right = np.linspace(1, 2, 100, dtype=np.float32)
-    assert first_difference(right * np.float32(1 + 1e-7), right, dtypes.float32, 100) is None
-    wrong = right.copy()
-    wrong[42] += 0.01
-    assert first_difference(wrong, right, dtypes.float32, 100) == 42
-    missing = right.copy()
-    missing[7] = np.nan
-    assert first_difference(missing, right, dtypes.float32, 100) == 7
-    assert first_difference(missing, missing.copy(), dtypes.float32, 100) is None
-    whole = np.arange(10, dtype=np.int32)
-    assert first_difference(whole + (whole == 3), whole, dtypes.int32, 100) == 3
-
-
-# ------------------------------------------------------------ with the other process
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -406,9 +218,6 @@ def test_where_no_process_can_be_made_the_heuristic_picks(
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         np.testing.assert_allclose(other.numpy(), expected, rtol=1e-4, atol=1e-4)
-
-
-# ------------------------------------------------------------ remembering
 
 
 def forget() -> None:
