@@ -323,6 +323,9 @@ class Decider:
                 return False
         if node.op is Ops.REDUCE_AXIS:
             return self._may_inline_reduction(node, demands)
+        if node.op is Ops.CAST and self._is_staged(node, demands):
+            # what a fragment holds is stored as that
+            return True
         if node.op in GroupOp.Movement:
             # a view costs nothing by itself: whatever is below decides
             return node.op is not Ops.PAD or not self._is_worth_padding(node, demands)
@@ -367,14 +370,16 @@ class Decider:
         for each tile whether there is an element."""
         if not all(d.inside and not d.summed for d in demands):
             return False
-        source = node
-        while source.op in GroupOp.Movement or source.op is Ops.CAST:
-            source = source.src[0]
         held = [
             {f.a_dtype for f in self._target(d.draft).fragments if f.exact or ALLOW_TF32}
             for d in demands
         ]
-        return all([source.dtype in some for some in held])
+        source = node
+        while source.op in GroupOp.Movement or source.op is Ops.CAST:
+            source = source.src[0]
+            if all([source.dtype in some for some in held]):
+                return True
+        return False
 
     def _is_read_apart(self, node: UOp, demands: list[Demand]) -> bool:
         """Whether windows with steps read what has holes: lanes that stand apart in memory and may
