@@ -390,7 +390,6 @@ NUM_CPU_THREADS = ContextVar("NUM_CPU_THREADS", 0, "threads of a kernel; 0: one 
 SPLIT_REDUCEOP = ContextVar("SPLIT_REDUCEOP", 1, "0: never split a large reduce into two kernels")
 ALLOW_TF32 = ContextVar("ALLOW_TF32", 0, "1: float32 matmuls may round their inputs to tf32")
 USE_TC = ContextVar("USE_TC", 1, "0: no tensor cores")
-TC_OPT = ContextVar("TC_OPT", 0, "1: pad shapes to fit tensor cores; 2: and mixed dtypes")
 CHECK_OOB = ContextVar("CHECK_OOB", 0, "1: a run-time index outside its axis raises")
 CHECK_NAN = ContextVar("CHECK_NAN", 0, "1: the first kernel that makes a NaN or inf raises")
 VALIDATE = ContextVar("VALIDATE", 0, "1: small kernels also run on PYTHON and must agree; 2: all")
@@ -446,6 +445,7 @@ PCONTIG = ContextVar("PCONTIG", 0, "the scheduler decides what is recomputed", u
 REWRITE_STACK_LIMIT = ContextVar(
     "REWRITE_STACK_LIMIT", 250000, "rewrites do not recurse; endless ones are found", unused=True
 )
+TC_OPT = ContextVar("TC_OPT", 0, "shapes are padded to fit tensor cores", unused=True)
 TC_SELECT = ContextVar("TC_SELECT", -1, "tensor cores are chosen by dtype and shape", unused=True)
 TRACEMETA = ContextVar("TRACEMETA", 1, "kernels always know the user's line", unused=True)
 TUPLE_ORDER = ContextVar("TUPLE_ORDER", 1, "programs are ordered by their own keys", unused=True)

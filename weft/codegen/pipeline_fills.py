@@ -116,21 +116,33 @@ class _Pipeline:
         for fill in self.fills:
             start = (slot * self._size(fill)).simplify()
             for store in fill.src[1:]:
-                for rounds in _combinations(own_axes(store)):
-                    values = {self.axis: number, **rounds}
-                    found += self._copy(store, values, start, valid, fresh.get(fill))
+                found += self._copy(store, {self.axis: number}, start, valid, fresh.get(fill))
         return found
 
     def _copy(
         self, store: UOp, values: dict[UOp, UOp], start: UOp, valid: UOp | None, fresh: UOp | None
     ) -> list[UOp]:
+        """One store of a fill: as FETCHes, which are written out, or as the loop that it is."""
+        found: list[UOp] = []
+        for rounds in _combinations(own_axes(store)):
+            place, value = self._moved(store, {**values, **rounds}, start, valid, fresh)
+            fetches = self._fetches(place, value)
+            if not fetches:
+                place, value = self._moved(store, values, start, valid, fresh)
+                return [place.store(value, *own_axes(store))]
+            found += fetches
+        return found
+
+    def _moved(
+        self, store: UOp, values: dict[UOp, UOp], start: UOp, valid: UOp | None, fresh: UOp | None
+    ) -> tuple[UOp, UOp]:
+        """Where a store goes and what it stores, for other values of loops."""
         place, value = store.src[:2]
         value = _only_if(value.substitute(values), valid)
         memory, at, *conditions = place.src
         at = plus(at.substitute(values), start).simplify()
         conditions = [condition.substitute(values) for condition in conditions]
-        place = place.with_src((memory if fresh is None else fresh, at, *conditions))
-        return self._fetches(place, value) or [place.store(value)]
+        return place.with_src((memory if fresh is None else fresh, at, *conditions)), value
 
     def _fetches(self, place: UOp, value: UOp) -> list[UOp]:
         """The copy as the machine makes it by itself, if that is all there is to do."""

@@ -19,7 +19,16 @@ from weft.device import BaseDevice, Buffer, Device, Program, ProgramFacts
 from weft.engine import kept
 from weft.errors import WeftError
 from weft.helpers import colored, disable_gc
-from weft.knobs import ALLOW_TF32, BEAM, DEBUG, NOOPT, NUM_CPU_THREADS, SPEC, TRANSCENDENTAL
+from weft.knobs import (
+    ALLOW_TF32,
+    BEAM,
+    DEBUG,
+    NOOPT,
+    NUM_CPU_THREADS,
+    SPEC,
+    TRANSCENDENTAL,
+    USE_TC,
+)
 from weft.renderer.base import ProgramSpec, Renderer
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
@@ -63,7 +72,7 @@ _lock = threading.RLock()
 
 def code_knobs() -> tuple[Any, ...]:
     """The knobs that change code; SPEC too, for a kernel that is known was perhaps not verified."""
-    knobs = (NOOPT, BEAM, TRANSCENDENTAL, NUM_CPU_THREADS, SPEC, ALLOW_TF32)
+    knobs = (NOOPT, BEAM, TRANSCENDENTAL, NUM_CPU_THREADS, SPEC, ALLOW_TF32, USE_TC)
     return tuple([knob.value for knob in knobs])
 
 

@@ -275,7 +275,7 @@ class _Tiles:
             (self.columns, self.fragment.b_dtype),
         ):
             # the longer of the two ways to pad it
-            padding = max(side.tile, self.block_terms) * padding_of(dtype)
+            padding = max(side.tile, self.block_terms) * padding_of(dtype, True)
             total += (side.tile * self.block_terms + padding) * dtype.itemsize
         return total * self.depth
 
@@ -362,7 +362,7 @@ class _Tiles:
         item = _axis(other, base + 2, width, AxisType.VECTOR)
         along = chunk * width + item
         at_side, at_term = (along, line) if across else (line, along)
-        pitch = run + padding_of(value.dtype)
+        pitch = run + padding_of(value.dtype, across)
         filled = self._fill(value, side, at_side, at_term)
         closed = [(line, pitch), (chunk, width), (item, 1)]
         closed = [(axis, step) for axis, step in closed if axis.op is Ops.RANGE]
@@ -450,9 +450,13 @@ class _Tiles:
         return place.load(), (register,)
 
 
-def padding_of(dtype: DType) -> int:
-    """Elements beyond each row of shared memory: rows then begin in different banks."""
-    return ROW_BYTES // dtype.itemsize
+def padding_of(dtype: DType, across: bool) -> int:
+    """Elements beyond each row of shared memory, so that rows begin in different banks.
+
+    Matrices are read by rows of 16 bytes. Words `across` terms are read by 8 neighbours of 4 rows,
+    which take all banks if rows are 8 words apart.
+    """
+    return ROW_BYTES // dtype.itemsize * (2 if across and dtype.itemsize == WORD_BYTES else 1)
 
 
 def _side(axes: Axes, warps: int, fragments: int, size: int) -> _Side:

@@ -19,6 +19,7 @@ from weft.codegen.opt.opt import Opt
 from weft.codegen.opt.strides import Strides
 from weft.codegen.opt.survey import volume
 from weft.fragment import Fragment
+from weft.knobs import USE_TC
 from weft.machine import Target
 from weft.uop.args import AxisType
 from weft.uop.node import UOp
@@ -53,7 +54,7 @@ _FRAGMENTS = (1, 2, 4)
 
 def plan_fragments(stores: list[UOp], target: Target) -> Opt | None:
     """The action for the nest of these stores."""
-    if not target.fragments:
+    if not target.fragments or not USE_TC:
         return None
     reduces = [u for u in UOp.sink(*stores).toposort() if u.op is Ops.REDUCE]
     if len(reduces) != 1:
@@ -136,7 +137,7 @@ def _cost(
     registers += words
     if registers > target.thread_registers:
         return None
-    padding = padding_of(fragment.a_dtype)
+    padding = padding_of(fragment.a_dtype, across=True)
     staged = (rows + columns) * (terms + padding) * width
     shared = staged * tiling.depth
     if shared > target.most_shared_bytes:
