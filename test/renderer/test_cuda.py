@@ -8,8 +8,9 @@ from test.renderer import golden_kernels
 from test.renderer.corpus import PROGRAMS, cases_of
 from test.renderer.launch import compile_cuda
 from test.renderer.programs import const, elementwise, load, program
+from weft import Tensor
 from weft.codegen.pipeline import lower
-from weft.dtype import dtypes
+from weft.dtype import DType, dtypes
 from weft.errors import CompileError
 from weft.knobs import Context
 from weft.machine import Target
@@ -95,6 +96,24 @@ def test_shared_memory_and_barriers() -> None:
     assert "int lidx0 = threadIdx.x;" in text
     assert "__syncthreads();" in text
     assert "__launch_bounds__(64)" in text
+
+
+@pytest.mark.parametrize(
+    ("dtype", "wide"),
+    [(dtypes.bfloat16, f32), (dtypes.int8, dtypes.int32), (dtypes.fp8e5m2, f32), (f32, f32)],
+    ids=str,
+)
+def test_fragments_are_functions_around_their_instructions(dtype: DType, wide: DType) -> None:
+    with Context(ALLOW_TF32=1):
+        a, b = [Tensor.empty(500, 512, dtype=dtype).cast(wide) for _ in range(2)]
+        (step,) = (a @ b.T).schedule()
+        spec = lower(step.ast, CUDARenderer())
+    assert "mma_sync_aligned_m16n8k" in spec.src and "= load_matrices_4<" in spec.src
+    assert "fetch<" in spec.src and "cp.async.wait_group" in spec.src
+    # more than a kernel may declare is given by the launch
+    assert spec.shared_bytes > 48 << 10
+    assert "extern __shared__ __align__(16) unsigned char shared[];" in spec.src
+    compile_cuda(spec.src)
 
 
 def test_too_many_buffers_are_refused() -> None:

@@ -16,8 +16,9 @@ from test.fuzz import actions
 from test.renderer.corpus import PROGRAMS, Case, cases_of, check_contents
 from test.renderer.nvptx_host import can_run, run_on_host
 from test.renderer.programs import const, elementwise, load, program
+from weft import Tensor
 from weft.codegen.pipeline import lower
-from weft.dtype import dtypes, from_numpy_dtype
+from weft.dtype import DType, dtypes, from_numpy_dtype
 from weft.errors import CompileError
 from weft.knobs import Context
 from weft.renderer.base import ProgramSpec, Target
@@ -224,6 +225,44 @@ def test_much_shared_memory_is_asked_for_by_the_launch() -> None:
     assert NVPTXRenderer().shared_bytes(uops) == 2 * 32016
     assert ".extern .shared .align 16 .b8 shared[];" in ptx_of(uops)
     assert NVPTXRenderer().shared_bytes(uops[:1]) == 0
+
+
+# ---------------------------------------------------------------- fragments
+def product_of(size: int, dtype: DType, wide: DType) -> ProgramSpec:
+    a, b = [Tensor.empty(size, size, dtype=dtype).cast(wide) for _ in range(2)]
+    (step,) = (a @ b.T).schedule()
+    return lower(step.ast, NVPTXRenderer())
+
+
+@pytest.mark.parametrize(
+    ("dtype", "wide", "name"),
+    [
+        (dtypes.bfloat16, f32, "m16n8k16.row.col.f32.bf16.bf16.f32"),
+        (dtypes.float16, f32, "m16n8k16.row.col.f32.f16.f16.f32"),
+        (dtypes.int8, dtypes.int32, "m16n8k32.row.col.s32.s8.s8.s32"),
+        (dtypes.fp8e4m3, f32, "m16n8k32.row.col.f32.e4m3.e4m3.f32"),
+    ],
+)
+def test_products_are_mma_out_of_shared_memory(dtype: DType, wide: DType, name: str) -> None:
+    spec = product_of(512, dtype, wide)
+    text = emit_ptx(spec.src, "sm_90").decode()
+    assert f"mma.sync.aligned.{name} {{" in text
+    assert "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {" in text
+    assert re.search(r"cp\.async\.cg\.shared\.global \[%r\d+\], \[%rd\d+\], 16", text)
+    assert "cp.async.commit_group;" in text and "cp.async.wait_group" in text
+    # buffers that begin anywhere are copied element by element
+    anywhere = text[text.rindex(".func anywhere(") :]
+    assert "mma.sync" in anywhere and "cp.async" not in anywhere
+    version = re.search(r"\.version (\d+\.\d+)", text)
+    assert version is not None and (float(version[1]) >= 8.4) == (dtype in dtypes.fp8s)
+
+
+def test_float32_is_rounded_to_tf32() -> None:
+    with Context(ALLOW_TF32=1):
+        spec = product_of(256, f32, f32)
+    text = emit_ptx(spec.src, "sm_80").decode()
+    assert "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32" in text
+    assert "cvt.rna.tf32.f32" in text
 
 
 # ---------------------------------------------------------------- chips

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from test.fuzz import products
 from weft import Tensor
 from weft.codegen.opt.actions import apply_opt
 from weft.codegen.opt.fragments import Tiling
@@ -144,6 +145,12 @@ def test_convolutions_are_products_over_batch_and_image(name: str) -> None:
     check(compute, whole(*image), whole(*weights))
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_random_products(seed: int) -> None:
+    """A share of `python -m test.fuzz.products`."""
+    assert products.check(seed) is None
+
+
 # ------------------------------------------------------------ the plan of a tile
 def product_kernel(rows: int = 64, columns: int = 64, terms: int = 128) -> UOp:
     a, b = [Tensor.empty(*shape, dtype=BRAIN) for shape in ((rows, terms), (terms, columns))]
@@ -164,6 +171,12 @@ def tiling(**changes: Any) -> Tiling:
     sizes |= dict(term_fragments=2, depth=2) | changes
     names = {"rows": ((0,),), "columns": ((1,),), "fragment": 1}
     return Tiling(**{**names, **sizes})  # type: ignore[arg-type]
+
+
+def test_no_fragments_where_they_are_switched_off() -> None:
+    with Context(USE_TC=0):
+        assert plan_fragments(list(product_kernel().src), SM_90) is None
+    assert plan_fragments(list(product_kernel().src), SM_90) is not None
 
 
 def test_a_tiling_is_an_action_and_back() -> None:
