@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from test.optional import BROUGHT_BY, need
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
@@ -27,6 +29,9 @@ WITH_CODE = [page for page in PAGES if blocks(page)]
 @pytest.mark.parametrize("page", WITH_CODE, ids=[str(p.relative_to(ROOT)) for p in WITH_CODE])
 def test_blocks_run(page: Path) -> None:
     """In one namespace, as a reader types them one after another."""
+    for package in re.findall(r"^import (\w+)$", page.read_text(encoding="utf-8"), re.MULTILINE):
+        if package in BROUGHT_BY:
+            need(package)
     namespace = {"__name__": "__docs__"}
     for line, code in blocks(page):
         # lines count as in the page, so that a traceback leads to the block

@@ -9,8 +9,7 @@ import pytest
 from test.optional import need
 
 torch = need("torch")
-from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
-
+make_fx = need("torch.fx.experimental.proxy_tensor").make_fx
 from test.torch.samples import EMPTY, RANDOM, Sample, samples  # noqa: E402
 from weft.torch import report, reset  # noqa: E402
 from weft.torch.backend import compile_graph  # noqa: E402
