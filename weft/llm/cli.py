@@ -20,6 +20,7 @@ from weft.errors import ArgumentError, DataError, WeftError
 from weft.llm.batch import Guesser, ModelGuesser, NgramGuesser
 from weft.llm.generate import Generator, Sampling
 from weft.llm.load import Loaded, load
+from weft.llm.lora import load_adapter
 from weft.llm.names import resolve
 from weft.llm.serve import LLMServer, ServerOptions
 from weft.llm.speaker import Speaker
@@ -79,6 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model", required=True, help="a GGUF file, a Hugging Face folder, or a name"
     )
+    parser.add_argument("--adapter", help="the folder of a LoRA adapter, as peft writes it")
     parser.add_argument("--system", help="what the model is told first")
     parser.add_argument(
         "--max_context", type=int, help="tokens of the cache (default: 4096 or less)"
@@ -148,6 +150,8 @@ def answer_all(args: argparse.Namespace) -> int:
     if not 1 <= texts <= 1024:
         raise ArgumentError(f"--texts is {texts}; 1 to 1024 is accepted")
     loaded = load(resolve(args.model), args.max_context or 4096, texts=texts)
+    if args.adapter:
+        load_adapter(loaded.model, args.adapter)
     guesser = _guesser(args.speculate, loaded)
     if args.serve is not None:
         return _serve(loaded, sampling, guesser, args)

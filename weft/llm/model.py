@@ -8,7 +8,7 @@ for (a bias, a norm, a gate) is not there, and is not computed.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -385,7 +385,9 @@ class Transformer:
             for theta in {config.theta_of(i) for i in range(config.num_blocks)}
         }
 
-    def hidden(self, tokens: Tensor, places: Places) -> Tensor:
+    def hidden(
+        self, tokens: Tensor, places: Places, caches: Sequence[Cache] | None = None
+    ) -> Tensor:
         """What the last block gives for tokens (batch, length): (batch, length, width)."""
         config = self.config
         x = self.token_embd.weight[tokens].cast(dtypes.float32)
@@ -395,7 +397,7 @@ class Transformer:
         x = (x if scale == 1 else x * scale).contiguous()
         # beside the heads, (batch, 1, length, rotated)
         angles = {k: table[places.positions].unsqueeze(1) for k, table in self.angles.items()}
-        for block, cache in zip(self.blk, self.caches, strict=True):
+        for block, cache in zip(self.blk, caches or self.caches, strict=True):
             x = block(x, cache, angles[block.attention.theta], places)
         return x
 
