@@ -29,7 +29,8 @@ def test_parts_are_exact_over_all_magnitudes(name: str) -> None:
     z = real + 1j * imaginary
     z.real, z.imag = real, imaginary
     found = getattr(pairs, name)((Tensor(real), Tensor(imaginary)))
-    wanted = getattr(np, UNARY[name])(z)
+    with np.errstate(divide="ignore"):
+        wanted = getattr(np, UNARY[name])(z)
     for mine, right in zip(found, (wanted.real, wanted.imag), strict=True):
         values = mine.numpy()
         assert (np.signbit(values) == np.signbit(right)).all()

@@ -123,6 +123,19 @@ def _tolist(device: str) -> None:
     assert source(device, "bfloat16").tolist() == DATA.tolist()
 
 
+def _tobytes(device: str) -> None:
+    assert source(device).T.tobytes() == DATA.T.astype("float32").tobytes()
+    assert Tensor.zeros(2, 0, device=device).tobytes() == b""
+
+
+def _as_number(device: str) -> None:
+    one = Tensor([[7]], device=device)
+    assert (float(one), int(one), complex(one)) == (7.0, 7, 7 + 0j)
+    assert type(float(one)) is float and int(Tensor([2.9], device=device)) == 2
+    with pytest.raises(WeftError, match="one element"):
+        float(source(device))
+
+
 def _item(device: str) -> None:
     assert source(device).sum().item() == 15.0 and Tensor([[7]], device=device).item() == 7
     assert Tensor(True).item() is True and isinstance(Tensor(3).item(), int)
@@ -428,6 +441,8 @@ CHECKS = (
     Check("data", _data, small=True),
     Check("tolist", _tolist, small=True),
     Check("item", _item, small=True),
+    Check("tobytes", _tobytes, small=True),
+    *[Check(f"__{name}__", _as_number, small=True) for name in ("float", "int", "complex")],
     Check("__array__", _array, small=True),
     Check("__init__", _init, small=True),
     Check("realize", _realize, small=True),

@@ -66,10 +66,19 @@ def _roots(n: int, rows: int, columns: int, sign: int, dtype: DType) -> Pair:
     import numpy
 
     powers = numpy.outer(numpy.arange(rows, dtype=object), numpy.arange(columns, dtype=object)) % n
+    return _unit_circle(powers, n, sign, dtype)
+
+
+def _unit_circle(powers: Any, n: int, sign: int, dtype: DType) -> Pair:
+    """exp(sign * 2 pi i * power / n), with exact zeros and ones at quarters."""
+    import numpy
+
     angle = powers.astype(numpy.float64) * (sign * 2 * math.pi / n)
-    return tuple(  # type: ignore[return-value]
-        Tensor(part, dtype=dtype).realize() for part in (numpy.cos(angle), numpy.sin(angle))
-    )
+    cosine, sine = numpy.cos(angle), numpy.sin(angle)
+    quarters = (4 * powers).astype(numpy.float64) / n
+    on_axis = quarters == numpy.floor(quarters)
+    parts = [numpy.where(on_axis, numpy.round(part), part) for part in (cosine, sine)]
+    return Tensor(parts[0], dtype=dtype).realize(), Tensor(parts[1], dtype=dtype).realize()
 
 
 def clear_roots() -> None:
@@ -152,9 +161,7 @@ def _chirp(n: int, sign: int, dtype: DType) -> Pair:
     import numpy
 
     places = numpy.arange(n, dtype=object)
-    angle = ((places * places) % (2 * n)).astype(numpy.float64) * (sign * math.pi / n)
-    parts = [Tensor(part, dtype=dtype).realize() for part in (numpy.cos(angle), numpy.sin(angle))]
-    return parts[0], parts[1]
+    return _unit_circle((places * places) % (2 * n), 2 * n, sign, dtype)
 
 
 def _along(array: Array, n: int | None, axis: int, norm: str, inverse: bool, what: str) -> Array:
