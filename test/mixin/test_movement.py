@@ -179,3 +179,14 @@ def test_shapes_of_uops() -> None:
     part = buffer.shrink(((0, n), None))
     assert part.shape[1] == 2
     assert part.permute(1, 0).shape[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("formula", "sizes", "what"),
+    [("a b -> b a", {"c": 3}, "no axis is called c"), ("a b -> b a ...", {}, "on the right only")],
+)
+def test_rearrange_with_axes_that_are_not_there(
+    formula: str, sizes: dict[str, int], what: str
+) -> None:
+    with pytest.raises(AssertionError, match=what):
+        Tensor.ones(2, 3).rearrange(formula, **sizes)

@@ -33,6 +33,11 @@ class RearrangeMixin(PaddingMixin):
         if not arrow:
             raise ArgumentError(f"rearrange takes a formula with ->, found {formula!r}")
         before, after = _groups(left, formula), _groups(right, formula)
+        named = {name for group in before for name in group}
+        if unknown := [name for name in sizes if name not in named]:
+            raise ArgumentError(f"rearrange {formula!r}: no axis is called {', '.join(unknown)}")
+        if "..." not in named and any("..." in group for group in after):
+            raise ArgumentError(f"rearrange {formula!r}: ... stands on the right only")
         hidden = self.ndim - (len(before) - 1)
         if ["..."] not in before:
             hidden = 0
