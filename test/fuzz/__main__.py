@@ -2,9 +2,9 @@
 
 Random programs against NumPy (exact ones, ones of floats within a bound, ones of half types to the
 bit), random actions on random kernels against the plain kernel, random index expressions against
-what they mean, gradients of random programs that look at their values against PyTorch, or random
-functions under TinyJit against the same functions without it. What differs is shrunk and printed as
-code, with who is to blame.
+what they mean, gradients of random programs that look at their values against PyTorch, one method
+over values at its edges against PyTorch, or random functions under TinyJit against the same
+functions without it. What differs is shrunk and printed as code, with who is to blame.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from test.fuzz import (
     actions,
+    edges,
     expressions,
     floats,
     gradients,
@@ -115,6 +116,12 @@ def fuzz_gradients(args: argparse.Namespace) -> Reports:
             yield gradients.check_seed(seed, args.length)
 
 
+def fuzz_edges(args: argparse.Namespace) -> Reports:
+    """One method at a time over edge values, beside PyTorch."""
+    for seed in range(args.seed, args.seed + args.count):
+        yield edges.check_seed(seed)
+
+
 def fuzz_jit(args: argparse.Namespace) -> Reports:
     """Random functions under TinyJit; those that plain execution refuses are skipped."""
     if args.device is not None:
@@ -150,6 +157,7 @@ KINDS: dict[str, tuple[str, Callable[[argparse.Namespace], Reports]]] = {
     "expressions": ("expressions", fuzz_expressions),
     "gradients": ("programs", fuzz_gradients),
     "jit": ("functions", fuzz_jit),
+    "edges": ("calls of methods", fuzz_edges),
     "reads": ("functions that read state", fuzz_reads),
 }
 
