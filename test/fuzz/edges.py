@@ -63,7 +63,7 @@ MOVE = (
     "x.reshape(-1)",
     "list(x.split(2, {a}))",
     "list(x.chunk(3, {a}))",
-    "x.clamp(-1, 2)",
+    "x.clamp(0, 2)",
     "x.nonzero()",
     "x.sort({a}, descending={k})[0]",
     "x.sort({a}, stable=True)[1]",
@@ -192,5 +192,9 @@ def _is_same(found: np.ndarray, wanted: np.ndarray, tolerance: float) -> bool:
 
 
 def _is_meant(call: Call) -> bool:
-    """Of halves and doubles PyTorch says that the sign of nan is 0, of floats that it is nan."""
-    return call.text == "x.sign()" and bool(np.isnan(call.operands["x"]).any())
+    """Of halves PyTorch says that the sign of nan is 0, of floats that it is nan; the squares of
+    a deviation it computes in float64, where those of 1e30 are no infinity."""
+    x = call.operands["x"].astype(np.float64)
+    if "std" in call.text or "var" in call.text:
+        return bool((np.abs(x) > 1e18).any())
+    return call.text == "x.sign()" and bool(np.isnan(x).any())

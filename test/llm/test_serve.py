@@ -279,7 +279,7 @@ def test_a_client_that_leaves_is_not_waited_for(
         before = _metric(client, "texts_cancelled_total")
         body = json.dumps({"messages": HELLO, "stream": stream, "ignore_eos": True}).encode()
         head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
-        with socket.create_connection(("127.0.0.1", client.port), LIMIT) as connection:
+        with socket.create_connection(("127.0.0.1", client.port), timeout=LIMIT) as connection:
             connection.sendall(head.encode() + body)
             end = time.monotonic() + LIMIT
             while not _metric(client, "texts_running"):

@@ -69,6 +69,7 @@ MEANT: dict[str, tuple[str, ...]] = {
         "x.normalize(p=math.inf)",
         "Tensor(np.float32(2))",
         "x.assign(i)",
+        "int(Tensor([3]))",
         "x.keccak()",
     ),
     "gradients as in PyTorch": (

@@ -58,7 +58,7 @@ def run_on_host(
     groups, threads = launch_sizes(spec, case.values)
     meeting = threading.Barrier(math.prod(threads), timeout=_LIMIT)
     # the callback must live as long as the code that calls it
-    wait = ctypes.CFUNCTYPE(None)(lambda: meeting.wait() and None)
+    wait = ctypes.CFUNCTYPE(None)(lambda: meeting.wait(_LIMIT) and None)
     address = ctypes.cast(wait, ctypes.c_void_p).value or 0
     code = llvm.LLVMCompiler().compile(host_text(spec.src, address))
     (kernel,) = llvm.load_all(code, (spec.name,))
@@ -97,7 +97,7 @@ def _run_together(
         for group in itertools.product(*[range(n) for n in groups]):
             run(*group, *thread)
             # the next group has the same shared memory
-            meeting.wait()
+            meeting.wait(_LIMIT)
 
     workers = [
         threading.Thread(target=work, args=(thread,), daemon=True)

@@ -16,7 +16,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-os.environ["DEV"] = "NULL"
+if __name__ == "__main__":
+    # before weft is imported; for who runs it, not for tests that import every file
+    os.environ["DEV"] = "NULL"
 
 import numpy as np  # noqa: E402
 
