@@ -19,6 +19,7 @@ from bench import (
     table,
     workloads,
 )
+from bench.rooms import room_changes
 from test.optional import need
 from weft import GlobalCounters, Tensor, TinyJit, Variable
 
@@ -165,3 +166,9 @@ def test_decoding_is_captured_once_for_all_positions() -> None:
         expected = plain(token, here)[0].numpy()
         np.testing.assert_allclose(step(token, here).numpy(), expected, rtol=1e-4, atol=1e-5)
     assert len(calls) <= 3
+
+
+def test_changes_of_rooms_are_counted_by_pair() -> None:
+    found = room_changes()
+    assert found.total() > 1000 and found["uop/rewrite.py", "uop/matcher.py"] > 0
+    assert all(there != here for there, here in found)

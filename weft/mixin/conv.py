@@ -9,6 +9,7 @@ Where windows of three take less time by Winograd's way, they are summed by that
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import Any, Self
 
@@ -29,6 +30,27 @@ NO_LEAST = -(1 << 62)
 MOST_OVERLAPPING = 8
 # remainders of steps that are convolutions of their own
 MOST_APART = 9
+
+
+@dataclass(frozen=True)
+class PoolGeometry:
+    """Where the windows of a pool lie, along each axis of space."""
+
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    padding: list[tuple[int, int]]  # before and after
+    more: tuple[int, ...]  # what ceil_mode adds at the end
+
+    @property
+    def windows(self) -> tuple[tuple[int, ...], ...]:
+        return self.kernel, self.stride, self.dilation
+
+    @property
+    def ends(self) -> list[tuple[int, int]]:
+        """All that is added before and after."""
+        pairs = zip(self.padding, self.more, strict=True)
+        return [(before, after + more) for (before, after), more in pairs]
 
 
 def per_axis(value: Sizes, rank: int, name: str, least: int = 0) -> tuple[int, ...]:
@@ -444,8 +466,7 @@ class ConvMixin(LinalgMixin):
     # ------------------------------------------------------------ pooling
     def _pool_geometry(
         self, kernel_size: Sizes, stride: Sizes | None, dilation: Sizes, padding: Sizes, ceil: bool
-    ) -> tuple[tuple[int, ...], ...]:
-        """Kernel, stride, dilation, padding before and after, what ceil_mode adds at the end."""
+    ) -> PoolGeometry:
         numbers = check.whole_numbers("kernel_size", kernel_size)
         if not numbers:
             raise ArgumentError("kernel_size has a number for each axis of space, found none")
@@ -464,9 +485,7 @@ class ConvMixin(LinalgMixin):
                 if (count - 1) * steps[i] >= size + pairs[i][0]:
                     count -= 1
                 more[i] = max(0, (count - 1) * steps[i] + reach - whole)
-        before = tuple(pair[0] for pair in pairs)
-        after = tuple(pair[1] for pair in pairs)
-        return kernel, steps, gaps, before, after, tuple(more)
+        return PoolGeometry(kernel, steps, gaps, pairs, tuple(more))
 
     @in_wide_floats
     def avg_pool2d(
@@ -483,22 +502,19 @@ class ConvMixin(LinalgMixin):
         >>> Tensor([[[[1.0, 2.0], [3.0, 4.0]]]]).avg_pool2d().tolist()
         [[[[2.5]]]]
         """
-        kernel, steps, gaps, before, after, more = self._pool_geometry(
-            kernel_size, stride, dilation, padding, ceil_mode
-        )
-        rank = len(kernel)
-        ends = [(a, b + c) for a, b, c in zip(before, after, more, strict=True)]
-        windows, inside = self._pad_space(ends)._pool_windows(kernel, steps, gaps)
-        if not any(more) and (count_include_pad or not any(before + after)):
+        pool = self._pool_geometry(kernel_size, stride, dilation, padding, ceil_mode)
+        rank = len(pool.kernel)
+        windows, inside = self._pad_space(pool.ends)._pool_windows(*pool.windows)
+        is_padded = any(n for pair in pool.padding for n in pair)
+        if not any(pool.more) and (count_include_pad or not is_padded):
             return windows.mean(inside)
         # windows over the edge: what counts is 1, what does not is 0
         ones = self._constant(1).expand(self.shape[-rank:])
         if count_include_pad:
-            ones = ones._pad_space(list(zip(before, after, strict=True)), 1.0)
-            ones = ones._pad_space([(0, c) for c in more])
+            ones = ones._pad_space(pool.padding, 1.0)._pad_space([(0, c) for c in pool.more])
         else:
-            ones = ones._pad_space(ends)
-        counts = ones._windows(kernel, steps, gaps).sum(tuple(range(-rank, 0)))
+            ones = ones._pad_space(pool.ends)
+        counts = ones._windows(*pool.windows).sum(tuple(range(-rank, 0)))
         return windows.sum(inside) / counts
 
     def max_pool2d(
@@ -515,13 +531,9 @@ class ConvMixin(LinalgMixin):
         >>> Tensor([[[[1.0, 2.0], [3.0, 4.0]]]]).max_pool2d().tolist()
         [[[[4.0]]]]
         """
-        kernel, steps, gaps, before, after, more = self._pool_geometry(
-            kernel_size, stride, dilation, padding, ceil_mode
-        )
-        rank = len(kernel)
-        ends = [(a, b + c) for a, b, c in zip(before, after, more, strict=True)]
-        lowest = self.dtype.min
-        windows, inside = self._pad_lowest(ends, lowest)._pool_windows(kernel, steps, gaps)
+        pool = self._pool_geometry(kernel_size, stride, dilation, padding, ceil_mode)
+        rank, ends, lowest = len(pool.kernel), pool.ends, self.dtype.min
+        windows, inside = self._pad_lowest(ends, lowest)._pool_windows(*pool.windows)
         greatest = windows.max(inside)
         if not return_indices:
             return greatest
@@ -529,7 +541,7 @@ class ConvMixin(LinalgMixin):
         places = self._iota(prod(space)).reshape(space)
         # the first place that holds the greatest: the one with the most places after it
         left = prod(space) - places
-        left, _ = left._pad_space(ends)._pool_windows(kernel, steps, gaps)
+        left, _ = left._pad_space(ends)._pool_windows(*pool.windows)
         top = greatest.reshape([1 if i in inside else n for i, n in enumerate(windows.shape)])
         hits = windows.eq(top) | windows.isnan()
         # places have axes of space alone
@@ -562,16 +574,14 @@ class ConvMixin(LinalgMixin):
         [[[[0.0, 0.0], [0.0, 4.0]]]]
         """
         check.tensors("indices", (indices,))
-        kernel, steps, gaps, before, after, _ = self._pool_geometry(
-            kernel_size, stride, dilation, padding, False
-        )
-        rank = len(kernel)
+        pool = self._pool_geometry(kernel_size, stride, dilation, padding, False)
+        rank = len(pool.kernel)
         space = self.shape[-rank:]
         if output_size is None:
             sizes = tuple(
-                (n - 1) * step - a - b + gap * (width - 1) + 1
-                for n, step, a, b, gap, width in zip(
-                    space, steps, before, after, gaps, kernel, strict=True
+                (n - 1) * step - sum(pair) + gap * (width - 1) + 1
+                for n, pair, width, step, gap in zip(
+                    space, pool.padding, *pool.windows, strict=True
                 )
             )
         else:

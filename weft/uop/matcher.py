@@ -103,7 +103,7 @@ class PatternMatcher:
     is no change: the next rule is asked.
     """
 
-    __slots__ = ("_by_op", "_index", "_ops", "rules")
+    __slots__ = ("_by_op", "_index", "ops", "rules")
 
     def __init__(self, rules: Iterable[Pair | Rule], compiled: bool = True) -> None:
         # `compiled` is tinygrad's: rules are compiled when they are first needed, in any case
@@ -111,7 +111,7 @@ class PatternMatcher:
             rule if isinstance(rule, Rule) else Rule(*rule) for rule in rules
         )
         # ops that no rule is about are answered without a signature; None: some rule takes any op
-        self._ops: frozenset[Ops] | None = _root_ops(self.rules)
+        self.ops: frozenset[Ops] | None = _root_ops(self.rules)
         self._by_op: dict[Ops, list[Rule]] = {}
         self._index: dict[Any, tuple[Compiled, ...]] = {}
 
@@ -136,7 +136,7 @@ class PatternMatcher:
     def rewrite(self, uop: UOp, ctx: Any = None) -> Any:
         """What the first rule that changes the node gives, or None."""
         op = uop.op
-        ops = self._ops
+        ops = self.ops
         if ops is not None and op not in ops:
             return None
         src = uop.src

@@ -143,10 +143,7 @@ class _Rewrite:
             for pm in (self.before, self.after)
         ]
         try:
-            if before is None and after is not None:
-                self._walk_sources_first(root, after)
-            elif before is not None:
-                self._walk_both_ways(root, before, after)
+            self._walk(root, before, after)
         except Exception as error:
             self._save_reproducer(root, error)
             raise
@@ -161,8 +158,10 @@ class _Rewrite:
 
         return lambda uop, ctx: pm.rewrite_watched(uop, ctx, seen)
 
-    def _walk_sources_first(self, root: UOp, rewrite: Rewriter) -> None:
+    def _walk(self, root: UOp, before: Rewriter | None, after: Rewriter | None) -> None:
         done, becomes, ctx, gate = self.done, self.becomes, self.ctx, self.gate
+        # ops that some rule begins with; None: any. Most nodes of a graph interest no rule.
+        ops = None if self.after is None else self.after.ops
         # what lies above a node on the stack says what happens to it when it comes up
         stack: list[Any] = [root]
         while stack:
@@ -177,43 +176,7 @@ class _Rewrite:
                 if node in becomes:
                     self._settle(node)
                     continue
-                if node.src and (gate is None or gate(node)):
-                    stack.append(node)
-                    stack.append(_REBUILD)
-                    for s in reversed(node.src):
-                        if s not in done:
-                            stack.append(s)
-                    continue
-                new = node
-            else:
-                node = stack.pop()
-                new = _with_final_sources(node, done)
-                if new is not node and new in done:
-                    done[node] = done[new]
-                    continue
-            result = rewrite(new, ctx)
-            if result is None or result is new:
-                done[node] = done[new] = new
-            else:
-                self._replace(node, new, result)
-                stack += (node, _SETTLE, result)
-
-    def _walk_both_ways(self, root: UOp, before: Rewriter, after: Rewriter | None) -> None:
-        done, becomes, ctx, gate = self.done, self.becomes, self.ctx, self.gate
-        stack: list[Any] = [root]
-        while stack:
-            node = stack.pop()
-            if node is _SETTLE:
-                self._settle(stack.pop())
-                self.nesting -= 1
-                continue
-            if node is not _REBUILD:
-                if node in done:
-                    continue
-                if node in becomes:
-                    self._settle(node)
-                    continue
-                result = before(node, ctx)
+                result = None if before is None else before(node, ctx)
                 if result is not None and result is not node:
                     self._replace(node, node, result)
                     stack += (node, _SETTLE, result)
@@ -225,20 +188,25 @@ class _Rewrite:
                         if s not in done:
                             stack.append(s)
                     continue
+                new = node
             else:
                 node = stack.pop()
                 new = _with_final_sources(node, done)
-                if new is not node:
+                if new is not node and before is not None:
                     # new sources may be what a rule was waiting for: the node starts over
                     becomes[node] = new
                     self.nesting += 1
                     stack += (node, _SETTLE, new)
                     continue
-            result = after(node, ctx) if after is not None else None
-            if result is None or result is node:
-                done[node] = node
+                if new is not node and new in done:
+                    done[node] = done[new]
+                    continue
+            is_wanted = after is not None and (ops is None or new.op in ops)
+            result = after(new, ctx) if is_wanted else None  # type: ignore[misc]
+            if result is None or result is new:
+                done[node] = done[new] = new
             else:
-                self._replace(node, node, result)
+                self._replace(node, new, result)
                 stack += (node, _SETTLE, result)
 
     def _replace(self, node: UOp, new: UOp, result: Any) -> None:

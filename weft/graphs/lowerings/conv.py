@@ -328,11 +328,10 @@ def max_pool(
         return x.max_pool2d(
             tuple(kernel), tuple(steps), tuple(gaps), torch_order(pairs), bool(ceil_mode)
         )
-    more = x._pool_geometry(
+    around = x._pool_geometry(
         tuple(kernel), tuple(steps), tuple(gaps), torch_order(pairs), bool(ceil_mode)
-    )[-1]
+    ).ends
     rank = len(kernel)
-    around = [(before, after + end) for (before, after), end in zip(pairs, more, strict=True)]
     lowest = -math.inf if dtypes.is_float(x.dtype) else x.dtype.min
     windows = x._pad_space(around, lowest)._windows(kernel, steps, gaps)
     flat = windows.reshape((*windows.shape[: 2 + rank], math.prod(kernel)))
