@@ -38,6 +38,7 @@ def host_text(source: str, barrier: int = 0) -> str:
     text = text.replace("ptx_kernel ", "").replace("noinline optnone", "noinline")
     text = re.sub(r"(?m)^declare .*@llvm\.nvvm\..*\n|^!nvvm\.annotations.*\n|^!1 = .*\n", "", text)
     text = _INDEX.sub(lambda found: f"add i32 %{found[1]}, 0", text)
+    text = text.replace("@llvm.nvvm.ex2.approx.ftz.f(", "@llvm.exp2.f32(")
     text = text.replace("@llvm.nvvm.barrier0()", f"inttoptr (i64 {barrier} to ptr)()")
     given = "".join(f", i32 %{place}" for place in _PLACES)
     return re.sub(r"(?m)^(define .*?|  call void @anywhere\(.*?)\)", rf"\1{given})", text)

@@ -34,6 +34,8 @@ class Renderer(RendererNames):
     # dtypes whose CAST to and from float32 is printed; the other narrow floats are decomposed to
     # integers and appear only in LOAD, STORE and BITCAST, as bits
     native_dtypes: frozenset[DType] = frozenset((*dtypes.all, *dtypes.weaks))
+    # whether a FALLING EXP2 of float32 is an instruction, off by two units in the last place
+    has_falling_exp2: bool = False
     suffix: str = "txt"  # of a file with such text
 
     def __init__(self, target: Target | None = None) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.dtype import DType, bits_of, dtypes
+from weft.errors import CompileError
 from weft.renderer.base import Renderer, Target
 from weft.renderer.cuda import BF16, FP8, SM_90, STATIC_SHARED
 from weft.renderer.groups import (
@@ -27,6 +28,7 @@ from weft.renderer.llvm_base import NATIVE, symbol
 from weft.renderer.llvm_groups import WIDEST_ACCESS, Names
 from weft.renderer.nvptx_fragments import FragmentFunction
 from weft.uop.node import UOp
+from weft.uop.opset import FALLING, Ops
 
 _REGISTERS = {"gidx": "ctaid", "lidx": "tid"}
 _f16, _bf16, _f32 = dtypes.float16, dtypes.bfloat16, dtypes.float32
@@ -39,6 +41,7 @@ class NVPTXRenderer(Renderer):
 
     name = "nvptx"
     suffix = "ll"
+    has_falling_exp2 = True
 
     def __init__(self, target: Target | None = None) -> None:
         super().__init__(target or SM_90)
@@ -67,6 +70,7 @@ class _Kernel(FragmentFunction):
 
     def __init__(self, name: str, uops: Sequence[UOp], native: frozenset[DType]) -> None:
         super().__init__(name, uops, native)
+        self.special[Ops.EXP2] = self.value_exp2
         self.shared, total = shared_offsets(uops, WIDEST_ACCESS)
         self.is_dynamic = total > STATIC_SHARED
 
@@ -118,6 +122,15 @@ class _Kernel(FragmentFunction):
         if not self.is_dynamic:
             return f"@shared{uop.arg.number}"
         return f"getelementptr (i8, {self.shared_pointer} @shared, i32 {self.shared[uop]})"
+
+    # ------------------------------------------------------------ functions
+    def value_exp2(self, uop: UOp) -> str:
+        """The instruction, which gives 0 where the result is not a normal number."""
+        if uop.tag != FALLING:
+            raise CompileError("NVPTX has no EXP2 but that of operands which are at most 0")
+        name = "@llvm.nvvm.ex2.approx.ftz.f"
+        self.declare(f"float {name}(float)")
+        return self.emit(f"call float {name}(float {self.operand(uop.src[0])})")
 
     # ------------------------------------------------------------ conversions of narrow floats
     def value_cast(self, uop: UOp) -> str:

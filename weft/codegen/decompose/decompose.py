@@ -34,7 +34,8 @@ def decompose_unary(ctx: Renderer, node: UOp) -> UOp | None:
     if ctx.is_native(node.op) or node.dtype.scalar() not in _WIDE_FLOATS:
         return None
     if node.op is Ops.EXP2 and node.tag == FALLING:
-        return transcendental.falling_exp2(node.src[0])
+        is_instruction = ctx.has_falling_exp2 and node.dtype.scalar() is dtypes.float32
+        return None if is_instruction else transcendental.falling_exp2(node.src[0])
     return _UNARY[node.op](node.src[0])
 
 
