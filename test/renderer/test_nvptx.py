@@ -14,6 +14,7 @@ import pytest
 
 from test.fuzz import actions
 from test.renderer.corpus import PROGRAMS, Case, cases_of, check_contents
+from test.renderer.large_kernels import kernels_of
 from test.renderer.nvptx_host import can_run, run_on_host
 from test.renderer.programs import const, elementwise, load, program
 from weft import Tensor
@@ -27,7 +28,7 @@ from weft.renderer.nvptx import NVPTXRenderer
 from weft.runtime.nvptx import emit_ptx
 from weft.uop.args import KernelInfo, LocalArg
 from weft.uop.node import UOp
-from weft.uop.opset import Ops
+from weft.uop.opset import FALLING, Ops
 
 f32, bf16 = dtypes.float32, dtypes.bfloat16
 # without conversions that only NVPTX has
@@ -282,7 +283,31 @@ def test_elementwise_kernels_of_any_dtype_access_16_bytes() -> None:
         loaded = UOp.param(1, dtype, 1 << 16).index(index).load()
         store = UOp.param(0, dtype, 1 << 16).index(index).store(loaded + loaded, index)
         spec = lower(store.sink(arg=KernelInfo("twice")), NVPTXRenderer())
-        assert f"load <{lanes} x " in spec.src and "v4.b32" in emit_ptx(spec.src, "sm_90").decode()
+        text = emit_ptx(spec.src, "sm_90").decode()
+        assert "ld.global.nc.v4.b32" in text and "st.global.v4.b32" in text
+        assert f"store <{lanes} x " in spec.src
+
+
+def test_rows_are_loaded_once_16_bytes_at_a_time() -> None:
+    """Every pass over a row has the same threads at the same places: what they need is there."""
+    for name, loads in (("softmax_bfloat16", 2), ("softmax_float32", 4), ("layernorm_bfloat16", 2)):
+        (kernel,) = kernels_of(name)
+        text = emit_ptx(lower(kernel, NVPTXRenderer()).src, "sm_90").decode()
+        entry = text[text.index(".visible .entry") :]
+        entry = entry[: entry.index("\n}")]
+        assert entry.count("ld.global.nc.v4.b32") == loads == entry.count("st.global.v4.b32"), name
+        assert "ld.global.b" not in entry
+
+
+def test_falling_exponentials_are_one_instruction() -> None:
+    """What is not normal is 0 there, as FALLING says; others keep the polynomial."""
+    for tag, is_instruction in ((FALLING, True), (None, False)):
+        index = UOp.range(64, 0)
+        power = UOp.param(1, f32, 64).index(index).load().exp2().replace(tag=tag)
+        store = UOp.param(0, f32, 64).index(index).store(power, index)
+        spec = lower(store.sink(arg=KernelInfo("powers")), NVPTXRenderer())
+        text = emit_ptx(spec.src, "sm_90").decode()
+        assert ("ex2.approx.ftz.f32" in text) is is_instruction
 
 
 def test_too_many_buffers_are_refused() -> None:
