@@ -89,10 +89,19 @@ def make(name: str, **sizes: Any) -> Any:
 
 
 def logits_of(model: Any, tokens: list[int]) -> np.ndarray[Any, Any]:
-    """What transformers computes: (length, vocabulary)."""
+    """What transformers computes: (length, vocabulary).
+
+    In float64, which mixtures of experts do not have: there are machines where PyTorch's products
+    of float32 are off by 1e-4.
+    """
     torch = need("torch")
+    has_experts = hasattr(model.config, "num_experts_per_tok")
     with torch.no_grad():
-        result: np.ndarray[Any, Any] = model(torch.tensor([tokens])).logits[0].numpy()
+        if not has_experts:
+            model.double()
+        logits = model(torch.tensor([tokens])).logits[0]
+        model.float()
+    result: np.ndarray[Any, Any] = logits.float().numpy()
     return result
 
 
