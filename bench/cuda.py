@@ -1,6 +1,7 @@
 """weft on a GPU beside PyTorch, torch.compile (Triton's kernels) and JAX, in one run.
 
-usage: DEVICE=CUDA python -m bench.cuda [--rounds N] [--without NAME ...] [--small] [name ...]
+usage: DEVICE=CUDA python -m bench.cuda [--rounds N] [--without NAME ...] [--only PART] [--small]
+       [name ...]
 
 In: rows of `cuda_rows` by name. Out: a line for each: the rate or time of every framework that is
 installed, medians of interleaved rounds after a warm-up, and weft's share of the ceiling that was
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import itertools
 import json
 import os
 import statistics
@@ -21,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -297,11 +299,9 @@ def launches() -> list[str]:
     ]
 
 
-def first_results(names: list[str], what: tuple[str, ...]) -> list[str]:
+def first_results(names: list[str], what: tuple[str, ...]) -> Iterator[str]:
     """Seconds until the first result of fresh processes, with empty caches and with full ones."""
-    found = []
     cores = os.cpu_count() or 1
-    # CPUs' workloads are too many for a try: what is small here is small enough
     for work in what:
         for framework in [name.replace(".", "-") for name in names]:
             taken: dict[str, list[float]] = {"cold": [], "warm": []}
@@ -318,8 +318,7 @@ def first_results(names: list[str], what: tuple[str, ...]) -> list[str]:
                 for state, times in taken.items()
                 if times
             ]
-            found.append(f"first result of {work}, {framework}: {', '.join(medians) or 'none'}")
-    return found
+            yield f"first result of {work}, {framework}: {', '.join(medians) or 'none'}"
 
 
 def _first(framework: str, work: str, cores: int, cache: str) -> float | None:
@@ -363,13 +362,18 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("names", nargs="*", help="rows whose name contains one of these")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--without", nargs="*", default=[], help="frameworks to leave out")
+    parser.add_argument("--only", choices=("kernels", "models", "rest"), help="a part of it")
     parser.add_argument("--small", action="store_true", help="little work, to try it all")
     parser.add_argument("--warm", action="store_true", help="compile all rows, measure nothing")
     options = parser.parse_args(arguments)
     found = frameworks(options.without)
     device = Device[Device.DEFAULT]
     print(f"{device.name}: {device.description}")
-    rows: list[Any] = [*kernel_rows(options.small), *model_rows(options.small)]
+    rows: list[Any] = []
+    if options.only in (None, "kernels"):
+        rows += kernel_rows(options.small)
+    if options.only in (None, "models"):
+        rows += model_rows(options.small)
     if options.names:
         rows = [row for row in rows if any(name in row.name for name in options.names)]
     if options.warm:
@@ -381,12 +385,13 @@ def main(arguments: list[str]) -> None:
     nbytes = 1 << 20 if options.small else 1 << 30
     most = ceilings(nbytes)
     print(f"a copy on the GPU: {most['TB/s']:.2f} TB/s")
-    notes = table(rows, found, options.rounds, most)
-    print("\n".join(notes))
-    if not options.names:
+    if rows:
+        notes = table(rows, found, options.rounds, most)
+        print("\n".join(notes))
+    if not options.names and options.only in (None, "rest"):
         names = [framework.name for framework in found]
-        what = ("first",) if options.small else FIRST
-        for line in (*launches(), *copies(nbytes), *first_results(names, what)):
+        what = ("block",) if options.small else FIRST
+        for line in itertools.chain(launches(), copies(nbytes), first_results(names, what)):
             print(line, flush=True)
 
 

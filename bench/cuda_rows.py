@@ -216,11 +216,9 @@ def _unordered(small: bool) -> list[Row]:
             "embedding gradient 8192 of 50257 x 768 float32",
             [(vocabulary, width), (tokens,), (tokens, width)],
             "float32",
-            lambda table, at, slope: table.scatter_reduce(
-                0, at.reshape(-1, 1).expand(tokens, width), slope, "sum"
-            ),
-            lambda torch, table, at, slope: table.index_add(0, at.long(), slope),
-            lambda jnp, table, at, slope: table.at[at].add(slope),
+            lambda table, at, slope: (table[at] * slope).sum().gradient(table)[0],
+            lambda torch, table, at, slope: torch.zeros_like(table).index_add(0, at, slope),
+            lambda jnp, table, at, slope: jnp.zeros_like(table).at[at].add(slope),
             0,
             "us",
             {1: vocabulary},
