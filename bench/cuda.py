@@ -61,10 +61,9 @@ class Weft:
     def __init__(self) -> None:
         self.device = Device[Device.DEFAULT]
 
-    def prepare(self, row: Row) -> Callable[[], Any]:
-        inputs = [Tensor(array) for array in row.arrays()]
+    def prepare(self, row: Row, arrays: list[Any]) -> Callable[[], Any]:
+        inputs = [Tensor(array) for array in arrays]
         inputs = [x.cast(row.dtype) if x.is_floating_point() else x for x in inputs]
-        Tensor.realize(*[x.contiguous() for x in inputs])
         inputs = [x.contiguous().realize() for x in inputs]
         function = TinyJit(lambda *given: row.weft(*given).realize())
         return lambda: function(*inputs)
@@ -90,10 +89,10 @@ class Torch:
         self.name = "torch.compile" if is_compiled else "torch"
         self.place = "cuda" if Device.DEFAULT.startswith("CUDA") else "cpu"
 
-    def prepare(self, row: Row) -> Callable[[], Any]:
+    def prepare(self, row: Row, arrays: list[Any]) -> Callable[[], Any]:
         torch = self.torch
         dtype = getattr(torch, row.dtype)
-        inputs = [torch.from_numpy(array).to(self.place) for array in row.arrays()]
+        inputs = [torch.from_numpy(array).to(self.place) for array in arrays]
         inputs = [x.to(dtype) if x.is_floating_point() else x for x in inputs]
         written = row.torch
         if written is None:
@@ -141,9 +140,9 @@ class Jax:
             raise ImportError("jax finds no GPU")
         self.last: Any = None
 
-    def prepare(self, row: Row) -> Callable[[], Any]:
+    def prepare(self, row: Row, arrays: list[Any]) -> Callable[[], Any]:
         jnp = self.jax.numpy
-        inputs = [self.jax.device_put(array) for array in row.arrays()]
+        inputs = [self.jax.device_put(array) for array in arrays]
         inputs = [x.astype(row.dtype) if x.dtype.kind == "f" else x for x in inputs]
         written = row.jax
         if written is None:
@@ -201,10 +200,11 @@ def measure(row: Row | Model, found: list[Any], rounds: int, notes: list[str]) -
     """Medians of interleaved rounds, in seconds."""
     ready: dict[str, tuple[Callable[[], Any], Any, int]] = {}
     results: dict[str, Any] = {}
+    is_row = isinstance(row, Row)
+    arrays = row.arrays() if isinstance(row, Row) else []
     for framework in found:
         try:
-            is_row = isinstance(row, Row)
-            call = framework.prepare(row) if is_row else framework.prepare_model(row)
+            call = framework.prepare(row, arrays) if is_row else framework.prepare_model(row)
             for _ in range(WARM_UP):
                 result = call()
             once = seconds_of(call, framework.wait, 1)

@@ -17,6 +17,7 @@ from bench import workloads
 from bench.workloads import Array, Case
 
 Shapes = list[tuple[int, ...]]
+_MOST_DRAWN = 1 << 24
 
 
 @dataclass
@@ -43,9 +44,15 @@ class Row:
         return [
             generator.integers(0, below[place], shape).astype(np.int32)
             if place in below
-            else generator.standard_normal(shape, dtype=np.float32)
+            else _numbers(generator, shape)
             for place, shape in enumerate(self.shapes)
         ]
+
+
+def _numbers(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Normal ones; many repeat the same, for those take long."""
+    count = min(int(np.prod(shape)), _MOST_DRAWN)
+    return np.resize(generator.standard_normal(count, dtype=np.float32), shape)
 
 
 @dataclass
