@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from weft import Device, Tensor
 from weft.machine import Target, weakest
+from weft.renderer.cuda import SM_90, cuda_target
 from weft.schedule.pipeline import make_schedule
 from weft.uop.opset import GroupOp, Ops
 
@@ -47,6 +48,11 @@ def test_parts_of_a_sum_are_the_same_up_to_sixteen_cores_and_more_beyond() -> No
 def test_several_machines_can_do_what_each_of_them_can() -> None:
     both = weakest([Target(max_buffers=8), Target(l2=1 << 10)])
     assert both.max_buffers == 8 and both.l2 == 1 << 10
+    older = cuda_target(8, 0, cores=108, l2=40 << 20)
+    both = weakest([SM_90, older])
+    assert both.fragments == older.fragments != SM_90.fragments
+    assert both.most_shared_bytes == older.most_shared_bytes and both.has_matrix_loads
+    assert weakest([SM_90, Target()]).fragments == ()
 
 
 def test_rows_of_a_softmax_are_one_kernel_on_a_machine_of_many_cores() -> None:

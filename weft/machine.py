@@ -174,4 +174,10 @@ def weakest(targets: list[Target]) -> Target:
         max_buffers=min(t.max_buffers for t in targets),
         l2=min(t.l2 for t in targets),
         has_local=any(t.has_local for t in targets),
+        most_shared_bytes=min(t.most_shared_bytes for t in targets),
+        fragments=tuple(
+            [f for f in targets[0].fragments if all([f in t.fragments for t in targets])]
+        ),
+        async_copies=targets[0].async_copies if all([t.async_copies for t in targets]) else (),
+        has_matrix_loads=all([t.has_matrix_loads for t in targets]),
     )
