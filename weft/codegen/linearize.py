@@ -335,8 +335,6 @@ class _Linearizer:
 _NOT_ITEMS = frozenset({Ops.SINK, Ops.RANGE})
 _LAST = 1 << 62
 _PRODUCTS = (Ops.MUL, Ops.WMMA)
-# products of fragments ahead of which those of later terms are read
-_READ_AHEAD = 1
 # products from which on their order decides whether registers suffice
 _MANY = 4
 # sums that keep the machine busy while each of them waits for its last product
@@ -358,18 +356,13 @@ def _order_products(items: Mapping[Item, float]) -> Mapping[Item, float]:
         order += _in_order([update for update in updates if update.number == number])
     start = min([items[update] for update in updates])
     places: dict[Item, float] = {}
-    begins: dict[int, float] = {}  # of the products of each number
     for place, update in enumerate(order):
         places[update] = start + place / len(updates)
-        begins.setdefault(update.number, places[update])
     # what they are made of comes right before the first that needs it
     for item in sorted(items, key=lambda item: -items[item]):
         if isinstance(item, Loop):
             continue
         needed = places.get(item)
-        if isinstance(item, Update) and item.value.op is Ops.WMMA:
-            # a warp reads fragments while it multiplies those before
-            needed = begins[max(0, item.number - _READ_AHEAD)]
         for source in (item.value,) if isinstance(item, Update) else item.src:
             if needed is not None and source in items and places.get(source, _LAST) > needed:
                 places[source] = needed

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from weft.codegen.opt.axes import closed_axes, find_axis, index_const, piece, size_of
 from weft.codegen.opt.opt import AxisName, Opt, OptError, OptOps
 from weft.codegen.opt.strides import Strides
-from weft.dtype import DType
+from weft.dtype import DType, dtypes
 from weft.fragment import Digit, Fragment, OperandMap
 from weft.helpers import prod
 from weft.knobs import ALLOW_TF32
@@ -388,10 +388,17 @@ class _Tiles:
             votes -= steps.get(self.product.terms[-1]) == 1
         return votes > 0
 
+    def _places(self, value: UOp, axes: Axes, number: UOp) -> dict[UOp, UOp]:
+        """The values of axes whose rounds are numbered; where memory has them as one, as one."""
+        if not is_one_axis(value, axes, self.strides):
+            return _digits(axes, number)
+        return {**dict.fromkeys(axes, index_const(0)), axes[-1]: number}
+
     def _width(self, value: UOp, axes: Axes, run: int) -> int:
         """Elements that a thread copies at once: neighbours in memory, 16 bytes of them."""
         width = ROW_BYTES // value.dtype.itemsize
-        if len(axes) > 1 and size_of(axes[-1]) % width or run % width:
+        in_parts = size_of(axes[-1]) % width and not is_one_axis(value, axes, self.strides)
+        if in_parts or run % width:
             return 1
         for node in value.toposort():
             if node.op is Ops.INDEX and axes[-1] in node.ranges:
@@ -410,7 +417,7 @@ class _Tiles:
         inside = term < self.total_terms
         if self.total_terms % self.block_terms:
             masks.append((set(terms), inside))
-        values = {**_digits(side.axes, row), **_digits(terms, term)}
+        values = {**self._places(value, side.axes, row), **self._places(value, terms, term)}
         filled = _replaced(value, values, masks)[value]
         if not self.total_terms % self.block_terms or filled.op is Ops.LOAD:
             return filled
@@ -448,6 +455,44 @@ class _Tiles:
         row, column = held.place(self.lane, register)
         place = stage.index((start + row * steps[0] + column * steps[1]).simplify())
         return place.load(), (register,)
+
+
+def is_one_axis(value: UOp, axes: Axes, strides: Strides) -> bool:
+    """Whether axes only ever number elements of memory in their order, each after the other."""
+    if len(axes) == 1:
+        return True
+    for node in value.toposort():
+        if node.op is Ops.INDEX:
+            steps = strides.of(node.src[1])
+            found = [steps.get(axis, 0) for axis in axes]
+            for step, after, axis in zip(found, found[1:], axes[1:], strict=False):
+                if step is None or after is None or step != after * size_of(axis):
+                    return False
+            if len(node.src) > 2 and not node.src[2].ranges.isdisjoint(axes):
+                return False
+        elif node.dtype not in dtypes.weaks and node.op is not Ops.RANGE:
+            if any([s.dtype in dtypes.weaks and not s.ranges.isdisjoint(axes) for s in node.src]):
+                return False
+    return True
+
+
+def is_copied(value: UOp, axes: Axes, strides: Strides) -> bool:
+    """Whether neighbours along these axes are 16 bytes that the machine copies by itself: they lie
+    in order, at multiples of 16 bytes, and are all there or none."""
+    if value.op is not Ops.LOAD or value.src[0].op is not Ops.INDEX:
+        return False
+    width = ROW_BYTES // value.dtype.itemsize
+    place = value.src[0]
+    steps = strides.of(place.src[1])
+    if steps.get(axes[-1]) != 1 or any([step is None for step in steps.values()]):
+        return False
+    if size_of(axes[-1]) % width and not is_one_axis(value, axes, strides):
+        return False
+    others = [step for axis, step in steps.items() if axis is not axes[-1]]
+    if is_one_axis(value, axes, strides):
+        others = [step for axis, step in steps.items() if axis not in axes]
+    masked = len(place.src) > 2 and axes[-1] in place.src[2].ranges
+    return not masked and all([step is not None and step % width == 0 for step in others])
 
 
 def padding_of(dtype: DType, across: bool) -> int:

@@ -12,9 +12,10 @@ fragments and the memory behind them take, and what nothing hides at the ends of
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass, replace
 
 from weft.codegen.opt.axes import closed_axes
-from weft.codegen.opt.fragments import Tiling, padding_of, product_of
+from weft.codegen.opt.fragments import ROW_BYTES, Tiling, is_copied, padding_of, product_of
 from weft.codegen.opt.opt import Opt
 from weft.codegen.opt.strides import Strides
 from weft.codegen.opt.survey import volume
@@ -39,6 +40,8 @@ _HALF_BUSY = 3.0
 _OTHER_REGISTERS = 8
 # cycles of a block of terms that nothing hides: the barrier and the first reads after it
 _BLOCK_CYCLES = 80.0
+# cycles of a warp to gather an element for each lane
+_GATHER_CYCLES = 2.0
 # cycles until what is fetched has come, and until a group has begun
 _FETCH_CYCLES, _GROUP_CYCLES = 600.0, 1500.0
 # bytes that a group takes of a core's shared memory beside its own
@@ -89,10 +92,18 @@ def _plan(stores: list[UOp], reduce: UOp, number: int, target: Target) -> Opt | 
     if min(sizes[:2]) < _LEAST_SIDE or sizes[2] < _LEAST_TERMS:
         return None
     batches = volume([axis for axis in outputs if axis not in rows and axis not in columns])
+    if not left.isdisjoint(columns):
+        product = replace(product, left=product.right, right=product.left)
+    work = _Work(
+        sizes,
+        batches,
+        not _is_copied(product.left, rows, product.terms),
+        not _is_copied(product.right, columns, product.terms),
+    )
     found = [
         (cost, tiling)
         for tiling in _tilings(number, rows, columns, fragment, target)
-        if (cost := _cost(tiling, sizes, batches, fragment, target)) is not None
+        if (cost := _cost(tiling, work, fragment, target)) is not None
     ]
     if not found:
         return None
@@ -121,9 +132,22 @@ def _tilings(
     return found
 
 
-def _cost(
-    tiling: Tiling, sizes: tuple[int, int, int], batches: int, fragment: Fragment, target: Target
-) -> float | None:
+@dataclass(frozen=True)
+class _Work:
+    """A product: rows, columns and terms, how often, and which operands threads gather."""
+
+    sizes: tuple[int, int, int]
+    batches: int
+    gathers_rows: bool
+    gathers_columns: bool
+
+
+def _is_copied(value: UOp, side: list[UOp], terms: tuple[UOp, ...]) -> bool:
+    strides = Strides()
+    return any([is_copied(value, tuple(axes), strides) for axes in (side, terms)])
+
+
+def _cost(tiling: Tiling, work: _Work, fragment: Fragment, target: Target) -> float | None:
     """Cycles of a core; None where its registers or its shared memory do not suffice."""
     warps = tiling.row_warps * tiling.column_warps
     warp_rows = tiling.row_fragments * fragment.m
@@ -149,7 +173,8 @@ def _cost(
     )
     if groups < 1:
         return None
-    tiles = -(-sizes[0] // rows) * -(-sizes[1] // columns) * batches
+    sizes = work.sizes
+    tiles = -(-sizes[0] // rows) * -(-sizes[1] // columns) * work.batches
     blocks = -(-sizes[2] // terms)
     together = min(groups, -(-tiles // target.cores))
     products = rows * columns * terms * width / 4 / _WORD_PRODUCTS
@@ -158,6 +183,10 @@ def _cost(
     busy = warps * together / (warps * together + _HALF_BUSY)
     # of one tile, while the others of its core wait for what it does not need
     block = max((products + read) / busy + _FAR_SHARE * far, far) + _BLOCK_CYCLES / together
+    # what threads gather they wait for, some elements at a time
+    gathered = (rows * work.gathers_rows + columns * work.gathers_columns) * terms
+    block += gathered * _GATHER_CYCLES / fragment.lanes
+    block += gathered / threads * width / ROW_BYTES * _FETCH_CYCLES / together
     latency = max(0.0, _FETCH_CYCLES - (tiling.depth - 1) * block * together) / together
     store = rows * columns * 4 / _FAR_BYTES
     return -(-tiles // target.cores) * (
