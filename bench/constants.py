@@ -11,14 +11,25 @@ from __future__ import annotations
 
 import argparse
 import ast
+import io
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent / "weft"
-ROOMS = ("codegen/opt", "schedule", "machine.py")
+# where choices are made, then what they ask: what a machine is, and how long code may get; the
+# files of tensor cores and of other groups of threads are counted by themselves
+ROOMS = ("codegen/opt", "codegen/opt for groups", "schedule", "budgets.py", "machine.py")
+_GROUPS = ("gpu", "fragments")
+# whose lines `--lines` counts
+PACKAGES = ("codegen", "schedule", "engine", "uop", "renderer", "runtime")
 # neutral elements, halves, pairs
 PLAIN = (0, 1, 2, -1)
 
+_SILENT = (
+    tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
+    tokenize.ENDMARKER,
+)  # fmt: skip
 Found = tuple[int, str]  # a line, and the name or the code there
 
 
@@ -74,21 +85,53 @@ def _value(node: ast.expr) -> float | None:
     return None
 
 
+def files_of(room: str) -> list[Path]:
+    """The modules of a room."""
+    name, _, is_for_groups = room.partition(" ")
+    place = ROOT / name
+    if place.is_file():
+        return [place]
+    found = sorted(place.glob("*.py"))
+    if place.name != "opt":
+        return found
+    return [path for path in found if path.name.startswith(_GROUPS) == bool(is_for_groups)]
+
+
+def code_lines(path: Path) -> int:
+    """Lines with code: no blank ones, comments or docstrings."""
+    text = path.read_text(encoding="utf-8")
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in _SILENT:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+            first = node.body[0] if node.body else None
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+                lines -= set(range(first.lineno, (first.end_lineno or first.lineno) + 1))
+    return len(lines)
+
+
 def main() -> None:
     """Print the counts."""
     parser = argparse.ArgumentParser(prog="python -m bench.constants", description=__doc__)
     parser.add_argument("--list", action="store_true", help="show every number")
+    parser.add_argument("--lines", action="store_true", help="count lines of code instead")
     options = parser.parse_args()
+    if options.lines:
+        for package in PACKAGES:
+            total = sum(code_lines(path) for path in (ROOT / package).rglob("*.py"))
+            print(f"{package:12} {total:6} lines of code")
+        return
     for room in ROOMS:
-        place = ROOT / room
         counts, shown = [0, 0], []
-        for path in [place] if place.is_file() else sorted(place.glob("*.py")):
+        for path in files_of(room):
             tree = ast.parse(path.read_text(encoding="utf-8"))
-            found = (list(named_numbers(tree, place.is_file())), list(inline_numbers(tree)))
+            found = (list(named_numbers(tree, room.endswith(".py"))), list(inline_numbers(tree)))
             for i, mark in enumerate(" *"):
                 counts[i] += len(found[i])
                 shown += [f"  {mark} {path.name}:{line}: {text}" for line, text in found[i]]
-        print(f"{room:12} {counts[0]:4} named {counts[1]:4} inline")
+        print(f"{room:24} {counts[0]:4} named {counts[1]:4} inline")
         print("\n".join(shown) if options.list else "", end="\n" if options.list else "")
 
 

@@ -93,7 +93,7 @@ class Builder:
 
     def _resolve_slots(self, value: UOp) -> UOp:
         """Put the real run-time indices where `gather_slots` left stand-ins (they may nest)."""
-        for _ in range(64):
+        for _ in range(1 + len(self.slots)):
             found = {u: self.slots[u] for u in value.toposort() if u in self.slots}
             if not found:
                 return value

@@ -108,7 +108,7 @@ def _flat_keys(indices: list[UOp], sizes: list[int]) -> UOp:
     flat: UOp | None = None
     inside: UOp | None = None
     for index, size in zip(indices, sizes, strict=True):
-        if index.dtype.kind == "uint" and index.dtype.itemsize == 8:
+        if index.dtype is dtypes.uint64:
             index = index.minimum(index.const_like(dtypes.int64.max))
         at = wrapped(index.cast(dtypes.int64), size)
         valid = at.ge(0) & at.lt(size)

@@ -127,7 +127,8 @@ def make_schedule(
     alone: set[UOp] = set()
     kept: set[UOp] = set()
     is_cut = True
-    for _ in range(1000):
+    # each round keeps at least one value more apart
+    for _ in range(2 * len(sink.toposort())):
         attempt = _attempt(sink, context, alone, kept, is_cut)
         if isinstance(attempt, Schedule):
             attempt.tables = context.tables

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from weft.budgets import CHOICES
+from weft.budgets import CHOICES, KERNEL_OPS
 from weft.dtype import DType, bits_of, dtypes
 from weft.helpers import ceildiv, prod
 from weft.knobs import SPLIT_REDUCEOP
@@ -33,12 +33,9 @@ MOST_TABLE = 1 << 20
 # A matrix so tall is summed along its rows in parts as well, each of them one piece of memory, if
 # it is that narrow.
 TALL = 1 << 22
-# parts of a sum that a second step should add up, at most
-MOST_LEADING = 4096
-# elements of a part beside which it costs nothing to add up its lanes, or a partial product
+# elements of a part beside which it costs nothing to add up its lanes, or a partial product; parts
+# that a second step adds up, at most
 LONG_PART = 1 << 12
-# of an expression that is looked at as a whole
-FEW_NODES = 32
 # partial results of a product that are summed up, at most
 MOST_PARTIAL = 1 << 22
 # products per element of an operand from which on they are worth a register tile
@@ -133,7 +130,7 @@ def reduce_constant(x: UOp) -> UOp | None:
     count = prod(shape[a] for a in x.arg.axes)
     if x.arg.op is Ops.ADD:
         exact = const.arg * count
-        if dtypes.is_float(x.dtype) and (exact != x.dtype.const(exact) or abs(exact) > 1 << 20):
+        if dtypes.is_float(x.dtype) and exact != x.dtype.const(exact):
             return None
         return _filled(UOp.const(x.dtype, exact), x.shape)
     return _filled(const, x.shape) if x.arg.op is Ops.MAX else None
@@ -220,7 +217,7 @@ def _leading_parts(shape: tuple[int, ...], axes: tuple[int, ...], wanted: int) -
     chosen: list[int] = []
     parts = 1
     for axis in axes[:-1]:
-        if parts >= wanted // 2 or parts * shape[axis] > MOST_LEADING:
+        if parts >= wanted // 2 or parts * shape[axis] > LONG_PART:
             break
         chosen.append(axis)
         parts *= shape[axis]
@@ -254,7 +251,7 @@ def _is_in_order(value: UOp) -> bool:
         is_number = node.base.op is Ops.CONST and all([u.op is not Ops.PAD for u in _chain(node)])
         if is_number or is_whole_storage(node) or node.op in (Ops.CONTIGUOUS, Ops.COPY):
             continue
-        if len(seen) > FEW_NODES or not (node.op in GroupOp.Elementwise or node.op is Ops.RESHAPE):
+        if len(seen) > KERNEL_OPS or not (node.op in GroupOp.Elementwise or node.op is Ops.RESHAPE):
             return False
         new = [source for source in node.src if source not in seen]
         seen.update(new)

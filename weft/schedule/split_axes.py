@@ -12,13 +12,12 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+from weft.budgets import KERNEL_OPS
 from weft.helpers import prod
 from weft.uop.args import ReduceArg
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
 
-# nodes that are looked at below a reduction
-_MOST_NODES = 256
 _TRANSPARENT = GroupOp.Elementwise | {Ops.DETACH, Ops.CONTIGUOUS_BACKWARD}
 # views that leave an axis alone if they leave its size
 _CUTS = (Ops.SHRINK, Ops.PAD, Ops.STRIDE)
@@ -51,7 +50,7 @@ def _parts(source: UOp, axis: int) -> list[int]:
     pending: list[Place] = [(source, axis, 1)]
     steps: set[int] = set()
     is_broadcast = False
-    while pending and len(seen) < _MOST_NODES:
+    while pending and len(seen) < KERNEL_OPS:
         place = pending.pop()
         if place in seen:
             continue

@@ -27,9 +27,6 @@ from weft.uop.args import OVERLAPPING, AxisType, StageArg
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
-# columns of a panel, the most first: vectors of whole lanes
-WIDTHS = (PANEL, PANEL // 2)
-
 
 def stage_panels(
     kernels: list[Built], homes: dict[UOp, UOp], kept: set[UOp], machines: Machines
@@ -118,7 +115,7 @@ class _Fusion:
         """The kernel in place of the three."""
         if not self._match_products() or not self._match_windows():
             return None
-        width = next((n for n in WIDTHS if n <= _size(self.inner)), None)
+        width = next((n for n in (PANEL, PANEL // 2) if n <= _size(self.inner)), None)
         if width is None or not self._is_worth_it(width):
             return None
         self._open_panel(width)

@@ -7,7 +7,7 @@ Invariant: nothing is measured twice, and the starts are among the results, so t
 is never slower than the best start.
 
 Round after round the `width` fastest are changed by one move each. Estimates order the neighbours
-and leave out those far above the best; a round that wins next to nothing is the last.
+and leave out those far above the best; a round that wins nothing is the last.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ Point = TypeVar("Point", bound=Hashable)
 HOPELESS = 3.0
 # neighbours of one point that are measured in one round
 NEIGHBOURS_AT_MOST = 48
-# a round that makes the best less than this much faster is the last
-LEAST_GAIN = 0.01
+# of moves from a start: what is further away is hardly ever better
 ROUNDS_AT_MOST = 12
 
 
@@ -72,7 +71,7 @@ class Beam(Generic[Point]):
             for known in self.found[:width]:
                 self._widen(known.point)
             self._sort()
-            if self.found[0].seconds > (1 - LEAST_GAIN) * before:
+            if self.found[0].seconds >= before:
                 break
         return self.found
 

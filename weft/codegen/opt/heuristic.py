@@ -123,7 +123,7 @@ def keep_rows(ast: UOp, target: Target) -> UOp:
         if len(axes) != 1 or axes[0].src[0].op is not Ops.CONST:
             continue
         size = size_of(axes[0])
-        if size >= target.half_line and size * reduce.dtype.itemsize <= target.l2 // 4:
+        if size >= target.half_line and size * reduce.dtype.itemsize <= target.l2 // 2:
             ast = _try(ast, Opt(OptOps.KEEP, axes[0].arg.number), target)
     return ast
 

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from weft.budgets import CHOICES, PANEL, SUM_TERMS, UNROLLED_TERMS
 from weft.codegen.opt.actions import apply_opt
 from weft.codegen.opt.axes import LOOP_KINDS, all_axes, closed_axes
 from weft.codegen.opt.chosen import choosing, leave_to_heuristic
@@ -31,18 +32,8 @@ from weft.uop.args import AxisType
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
-# what written-out axes may multiply to: more is longer to compile than it can win
-COPIES_AT_MOST = 160
-# vectors of accumulators and operands, as a multiple of the registers
-REGISTERS_AT_MOST = 2
-UNROLLS = (2, 4, 8)
-UPCASTS = (2, 4, 6, 8)
-BLOCKS = (128, 512)
-TILES = (16, 64, 256)
-# a nest with less than this share of the estimated work is left as it is
-NEGLIGIBLE = 0.02
-# terms that one accumulator may take in, unless the heuristic's takes more: errors pile up
-TERMS_AT_MOST = 2048
+# what unrolled axes may multiply to: more is longer to compile than it can win
+COPIES_AT_MOST = CHOICES * UNROLLED_TERMS
 _WRITTEN_OUT = (AxisType.UPCAST, AxisType.UNROLL)
 _SIDE_BY_SIDE = (*_WRITTEN_OUT, AxisType.VECTOR)
 
@@ -134,7 +125,7 @@ class Space:
     @functools.cached_property
     def most_terms(self) -> int:
         """How many terms one accumulator may take in."""
-        return max(TERMS_AT_MOST, longest_sum(self.kernel(self.start)))
+        return max(2 * SUM_TERMS, longest_sum(self.kernel(self.start)))
 
     def plain(self) -> Candidate:
         """Axes that are one made one, the outermost shared by the cores, and nothing else."""
@@ -144,8 +135,6 @@ class Space:
         """Candidates that differ by one move in one nest, the costliest nest first."""
         costs = [self._cost(nest) for nest in self.nests]
         for place in sorted(range(len(costs)), key=lambda i: -costs[i]):
-            if costs[place] < NEGLIGIBLE * sum(costs):
-                continue
             for nest in self._moves(self.nests[place], candidate.parts[place]):
                 actions = self._ways.setdefault((place, nest.src), _actions_of(nest))
                 yield Candidate((*candidate.parts[:place], actions, *candidate.parts[place + 1 :]))
@@ -253,7 +242,7 @@ def _other_sizes(body: Actions, place: int) -> list[int]:
         return []
     if size == 0:
         # the whole axis: a part of it
-        return [2, 4]
+        return [2, CHOICES]
     if opt.op is OptOps.VECTOR:
         sizes = [size // 2, size * 2]
     elif opt.op is OptOps.UPCAST:
@@ -276,24 +265,21 @@ def _lanes_inside(body: Actions, place: int) -> int:
 
 def _additions(base: UOp, target: Target) -> Iterator[Sequence[Opt]]:
     """Actions that the kernel could get on top of those it has."""
-    lanes = max(target.vector_bytes // 4, 2)
+    lanes = max(target.vector_lanes, 2)
     for axis in all_axes(base):
         if axis.arg.kind not in LOOP_KINDS or extent(axis) < 2:
             continue
         name, size = axis.arg.number, extent(axis)
         is_output = axis.arg.kind is AxisType.LOOP
-        op, sizes = (OptOps.UPCAST, UPCASTS) if is_output else (OptOps.UNROLL, UNROLLS)
-        for count in sizes:
-            if count <= size:
-                yield (Opt(op, name, count),)
+        for count in range(2, min(size, CHOICES) + 1, 2):
+            yield (Opt(OptOps.UPCAST if is_output else OptOps.UNROLL, name, count),)
         for count in (lanes, lanes // 2):
             if 2 <= count <= size:
                 yield (Opt(OptOps.VECTOR, name, count),)
         if not is_output:
             yield (Opt(OptOps.KEEP, name),)
-            for count in BLOCKS:
-                if count < size:
-                    yield (Opt(OptOps.BLOCK, name, count),)
+            if SUM_TERMS < size:
+                yield (Opt(OptOps.BLOCK, name, SUM_TERMS),)
     yield from _orders(base)
     yield from _stages(base)
 
@@ -305,7 +291,7 @@ def _orders(base: UOp) -> Iterator[Sequence[Opt]]:
     for place, axis in enumerate(loops):
         for other in loops[place + 1 :]:
             yield (Opt(OptOps.SWAP, axis.arg.number, other.arg.number),)
-            for size in TILES:
+            for size in (PANEL, PANEL**2):
                 if 2 * size <= extent(axis):
                     # the rounds of a tile run inside of the other loop
                     yield (
@@ -346,7 +332,7 @@ def _is_small(nest: UOp, target: Target) -> bool:
             width = [extent(a) for a in axes if a.arg.kind is AxisType.VECTOR]
             in_bytes = max(width, default=1) * node.dtype.itemsize
             vectors = sums * max(1, in_bytes // max(target.vector_bytes, 1))
-            if vectors > REGISTERS_AT_MOST * target.vector_registers:
+            if vectors > 2 * target.vector_registers:
                 return False
     return True
 

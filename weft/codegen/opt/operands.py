@@ -11,6 +11,7 @@ Invariant: tiles of such a survey count only if they stage the operand.
 
 from __future__ import annotations
 
+from weft.budgets import PANEL
 from weft.codegen.opt.stage import staged_values
 from weft.codegen.opt.survey import Body, Item, Nest, volume
 from weft.codegen.opt.tile import Tile
@@ -19,8 +20,6 @@ from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
 from weft.uop.unpacked import is_unpacked
 
-# rows for which one tile unpacks an operand in registers faster than it reads a panel
-TILE_ROWS = 8
 _CASTS = (Ops.CAST, Ops.BITCAST)
 
 
@@ -64,7 +63,7 @@ def _operand_of(nest: Nest, body: Body) -> UOp | None:
         return None
     for value in product.src:
         uses = volume([axis for axis in body.around if axis not in value.ranges])
-        if uses > TILE_ROWS and _is_unpacked(value) and slot_of(value, nest, body) is not None:
+        if uses > PANEL and _is_unpacked(value) and slot_of(value, nest, body) is not None:
             return value
     return None
 
