@@ -150,6 +150,14 @@ def test_one_program_serves_all_sizes(name: str, axis: int) -> None:
     assert (found.graphs, found.programs, found.symbolic, found.specialised) == (1, 1, 1, 0)
 
 
+def test_sizes_that_come_often_get_a_program_of_their_own() -> None:
+    fast = compiled(lambda x: (x @ x.t()).sum(1), dynamic=True)
+    for number in range(30):
+        x = torch.randn(3 + number % 2, 5)
+        torch.testing.assert_close(fast(x), (x @ x.t()).sum(1))
+    assert (report().symbolic, report().specialised) == (1, 2)
+
+
 def test_sizes_beyond_the_bounds_are_compiled_for() -> None:
     fast = compiled(lambda x: (x * 2).sum(1), dynamic=True)
     for size in (3, 40, 17, 1000):

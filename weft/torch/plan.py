@@ -27,6 +27,9 @@ from weft.torch.sizes import Numbers, Sizes, bound_for, expression_of, variable,
 
 # programs that a plan keeps for sets of sizes; the oldest goes first
 _MOST_PROGRAMS = 64
+# calls with the same free sizes from which on they have a program of their own beside the one for
+# all sizes, how many such programs there are at most, and how many sets of sizes are counted
+_OFTEN, _MOST_OFTEN, _MOST_SEEN = 8, 4, 1024
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _NOTHING = Numbers({})
 # a program, or a node that PyTorch runs
@@ -75,6 +78,7 @@ class Plan:
         self._wanted = {node for node in self.nodes if self.slots[node] in taken}
         self._programs: dict[tuple[int, ...], list[Step]] = {}
         self._symbolic: dict[tuple[int, ...], _Symbolic] = {}
+        self._seen: dict[tuple[int, ...], int] = {}  # calls with each set of sizes
         # sizes that are Variables of programs; the others tell programs apart
         self._free = frozenset([symbol for symbol, _, _ in self._symbols])
 
@@ -190,7 +194,9 @@ class Plan:
             key = tuple([v for symbol, v in now.values.items() if symbol not in self._free])
             symbolic = self._symbolic.get(key)
             if symbolic is not None and symbolic.holds(now):
-                return symbolic.steps
+                if not self._is_often(now):
+                    return symbolic.steps
+                break
             try:
                 return self._compile_symbolic(key, now)
             except WeftError as error:
@@ -199,6 +205,16 @@ class Plan:
         counts.report().specialised += bool(self._symbols)
         self._keep(self._programs, now.key, steps)
         return steps
+
+    def _is_often(self, now: Numbers) -> bool:
+        """Whether these sizes came so often that a program of their own, whose loops have known
+        lengths, is worth compiling."""
+        if len(self._programs) >= _MOST_OFTEN:
+            return False
+        if len(self._seen) >= _MOST_SEEN:
+            self._seen.clear()
+        count = self._seen[now.key] = self._seen.get(now.key, 0) + 1
+        return count >= _OFTEN
 
     def _restrict(self, error: WeftError) -> None:
         """Fewer free sizes: those of first axes, mostly of batches, and then none."""
