@@ -29,7 +29,7 @@ def test_cores_run_apart_unless_one_reads_what_another_writes() -> None:
 
 
 def test_the_outermost_loop_is_shared() -> None:
-    (opt,) = thread_opts(Outline(doubled(64)), FOUR)
+    (opt,) = thread_opts(Outline(doubled(64)), FOUR, FOUR.cores)
     assert opt.op is OptOps.THREAD and opt.axis == (0,)
     shared = share_outputs(doubled(64), FOUR)
     kinds = [u.arg.kind for u in shared.toposort() if u.op is Ops.RANGE]
@@ -37,6 +37,6 @@ def test_the_outermost_loop_is_shared() -> None:
 
 
 def test_more_parts_than_cores_even_out_and_refills_count() -> None:
-    assert slowest_core(4, 1, 64, 0.0, 4) < slowest_core(5, 1, 64, 0.0, 4)
-    assert slowest_core(5, 8, 64, 0.0, 4) < slowest_core(5, 1, 64, 0.0, 4)
-    assert slowest_core(1, 4, 64, 2.0, 4) > slowest_core(1, 4, 64, 0.0, 4)
+    assert slowest_core(4, 1, 64, 0.0, 4, FOUR) < slowest_core(5, 1, 64, 0.0, 4, FOUR)
+    assert slowest_core(5, 8, 64, 0.0, 4, FOUR) < slowest_core(5, 1, 64, 0.0, 4, FOUR)
+    assert slowest_core(1, 4, 64, 2.0, 4, FOUR) > slowest_core(1, 4, 64, 0.0, 4, FOUR)

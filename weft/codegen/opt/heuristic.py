@@ -210,7 +210,9 @@ def choose_tiles(nest: Nest, target: Target) -> dict[Body, Tile]:
 
 
 def _gives_lanes(nest: Nest, axis: UOp) -> bool:
-    if axis in nest.pinned or axis.arg.kind is not AxisType.LOOP:
+    if not _fills_vectors(axis, nest.target) or axis in nest.pinned:
+        return False
+    if axis.arg.kind is not AxisType.LOOP:
         return False
     for body in nest.bodies:
         for item in body.items:
@@ -225,6 +227,12 @@ def _gives_lanes(nest: Nest, axis: UOp) -> bool:
     return False
 
 
+def _fills_vectors(axis: UOp, target: Target) -> bool:
+    """Whether an axis is long enough for lanes: those of a vector that is mostly empty take longer
+    to compile than they save."""
+    return extent(axis) ** 2 >= target.vector_lanes
+
+
 def _body_tile(nest: Nest, body: Body, vector: UOp | None, target: Target) -> Tile:
     items = [item for other in nest.bodies for item in other.items]
     if vector is not None and vector in body.axes:
@@ -236,7 +244,7 @@ def _body_tile(nest: Nest, body: Body, vector: UOp | None, target: Target) -> Ti
         return plain_tile(body, None, 1, target)
     tiles = [best_tile(body, None, 1, target)]
     for axis in body.own:
-        if _is_shared(nest, body, axis):
+        if not _fills_vectors(axis, target) or _is_shared(nest, body, axis):
             continue
         tiles.append(best_tile(body, axis, lanes_of(axis, items, target), target))
     return min(tiles, key=lambda tile: tile.cost)
