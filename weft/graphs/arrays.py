@@ -96,7 +96,8 @@ def _check_shape(
             raise ShapeError(
                 f"the input {name!r} has size {found} on axis {axis}, but the model takes {size}"
             )
-        if isinstance(size, str) and size:
+        # exporters call sizes that they do not know "?", each of them
+        if isinstance(size, str) and size not in ("", "?"):
             known = sizes.setdefault(size, (found, name))
             if known[0] != found:
                 raise ShapeError(
