@@ -13,7 +13,7 @@ from weft.codegen.linearize import linearize
 from weft.codegen.lower_index import lower_index
 from weft.codegen.merge import merge
 from weft.codegen.pipeline import lower
-from weft.codegen.place import Nest
+from weft.codegen.place import LoopTree
 from weft.codegen.separate import separate, separate_loops
 from weft.codegen.share_threads import share_threads
 from weft.codegen.widen import widen
@@ -84,7 +84,7 @@ def linear_program(sink: UOp, index_dtype: DType = dtypes.int64) -> list[UOp]:
     sink = widen(separate(merge(sink)))
     sink = expand(share_threads(separate(sink)))
     sink = separate_loops(lower_index(sink, index_dtype))
-    nest = Nest(sink)
+    nest = LoopTree(sink)
     return linearize(hoist_sums(sink, nest), nest)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from test.codegen.kernel_builder import F32, Axes, kernel, load
 from weft.codegen.hoist import hoist_sums
 from weft.codegen.lower_index import lower_index
-from weft.codegen.place import Nest
+from weft.codegen.place import LoopTree
 from weft.dtype import dtypes
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
@@ -19,7 +19,7 @@ def test_outer_terms_come_first_and_constants_last() -> None:
     idx = ((k * 2 + 1) * 32 + 5) + i * 64
     sink = kernel(P.index(i).store(load(Q, idx).reduce(Ops.ADD, k), i))
     sink = lower_index(sink, dtypes.int64)
-    nest = Nest(sink)
+    nest = LoopTree(sink)
     reads = [u for u in hoist_sums(sink, nest).toposort() if u.op is Ops.INDEX and u.src[0] is Q]
     total = reads[0].src[1]
     assert total.op is Ops.ADD and total.src[1].arg == 37
@@ -31,7 +31,7 @@ def test_outer_terms_come_first_and_constants_last() -> None:
 def test_terms_that_cancel_vanish() -> None:
     i = Axes().loop(10)
     sink = lower_index(kernel(P.index(i * 2 + (i * -1)).store(load(Q, i), i)), dtypes.int64)
-    result = hoist_sums(sink, Nest(sink))
+    result = hoist_sums(sink, LoopTree(sink))
     assert result.src[0].src[0].src[1].op is Ops.RANGE
 
 
@@ -41,4 +41,4 @@ def test_sums_that_share_their_parts_do_not_explode() -> None:
     for _ in range(60):
         idx = idx + idx
     sink = lower_index(kernel(P.index(i).store(load(Q, idx), i)), dtypes.int64)
-    assert hoist_sums(sink, Nest(sink)) is sink
+    assert hoist_sums(sink, LoopTree(sink)) is sink

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from test.codegen.kernel_builder import F32, Axes, const, kernel, load
-from weft.codegen.place import Nest, order_axes
+from weft.codegen.place import LoopTree, order_axes
 from weft.errors import CompileError
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
@@ -13,7 +13,7 @@ from weft.uop.opset import Ops
 P, Q = UOp.param(0, F32, 1000), UOp.param(1, F32, 1000)
 
 
-def path(nest: Nest, axis: UOp) -> list[UOp]:
+def path(nest: LoopTree, axis: UOp) -> list[UOp]:
     loop, found = nest.loops[axis], []
     while loop.axis is not None and loop.parent is not None:
         found.append(loop.axis)
@@ -42,7 +42,7 @@ def test_nodes_run_in_the_innermost_loop_they_depend_on() -> None:
     i, j, k = a.loop(10), a.loop(10), a.reduce(10)
     row, product = load(Q, i), load(Q, i * 10 + k)
     total = product.reduce(Ops.ADD, k)
-    nest = Nest(kernel(P.index(i * 10 + j).store(total * row, i, j)))
+    nest = LoopTree(kernel(P.index(i * 10 + j).store(total * row, i, j)))
     assert path(nest, j) == [i, j] and path(nest, k) == [i, k]
     assert nest.loop_of(row).axis is i
     assert nest.loop_of(product).axis is k
@@ -54,6 +54,6 @@ def test_an_open_axis_is_an_error_in_the_kernels_terms() -> None:
     a = Axes()
     i, j = a.loop(10), a.loop(10)
     inner = load(Q, i + j)
-    nest = Nest(kernel(P.index(i).store(load(Q, i), i)))
+    nest = LoopTree(kernel(P.index(i).store(load(Q, i), i)))
     with pytest.raises(CompileError, match="which nothing around it closes"):
         nest.loop_of(inner)

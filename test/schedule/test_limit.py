@@ -16,13 +16,13 @@ from weft.engine.schedule import clear_schedules, machine_of
 from weft.machine import Target, generic
 from weft.renderer.wgsl import WEBGPU
 from weft.schedule import pipeline
-from weft.schedule.pipeline import Item, Schedule, make_schedule
+from weft.schedule.pipeline import Schedule, ScheduleItem, make_schedule
 
 
 @pytest.fixture
-def narrow(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Item]]:
+def narrow(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ScheduleItem]]:
     """Kernels with at most as many buffers as WebGPU takes; what was scheduled."""
-    seen: list[Item] = []
+    seen: list[ScheduleItem] = []
 
     def machine(device: object) -> Target:
         return replace(machine_of(device), max_buffers=WEBGPU.max_buffers)
@@ -40,7 +40,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Item]]:
     clear_schedules()
 
 
-def widest(items: list[Item]) -> int:
+def widest(items: list[ScheduleItem]) -> int:
     return max(len(item.arguments) for item in items)
 
 
@@ -49,7 +49,7 @@ def arrays(count: int, *shape: int) -> list[np.ndarray]:
     return [random.integers(-9, 10, shape).astype(np.float32) for _ in range(count)]
 
 
-def test_a_long_sum_is_cut(narrow: list[Item]) -> None:
+def test_a_long_sum_is_cut(narrow: list[ScheduleItem]) -> None:
     parts = arrays(30, 6, 5)
     total = Tensor(parts[0]).realize() * 2
     for part in parts[1:]:
@@ -60,7 +60,7 @@ def test_a_long_sum_is_cut(narrow: list[Item]) -> None:
     assert len(narrow) <= 6
 
 
-def test_a_balanced_tree_is_cut(narrow: list[Item]) -> None:
+def test_a_balanced_tree_is_cut(narrow: list[ScheduleItem]) -> None:
     parts = arrays(32, 12)
     level = [Tensor(part).realize() for part in parts]
     while len(level) > 1:
@@ -72,14 +72,14 @@ def test_a_balanced_tree_is_cut(narrow: list[Item]) -> None:
     assert widest(narrow) <= 8
 
 
-def test_a_join_of_many_parts_is_cut(narrow: list[Item]) -> None:
+def test_a_join_of_many_parts_is_cut(narrow: list[ScheduleItem]) -> None:
     parts = arrays(40, 3, 4)
     joined = Tensor.cat(*[Tensor(part).realize() for part in parts], dim=1) + 1
     np.testing.assert_array_equal(joined.numpy(), np.concatenate(parts, axis=1) + 1)
     assert widest(narrow) <= 8
 
 
-def test_reductions_of_many_operands_are_cut(narrow: list[Item]) -> None:
+def test_reductions_of_many_operands_are_cut(narrow: list[ScheduleItem]) -> None:
     parts = arrays(12, 8, 9)
     total = Tensor(parts[0]).realize()
     for part in parts[1:]:
@@ -92,7 +92,7 @@ def test_reductions_of_many_operands_are_cut(narrow: list[Item]) -> None:
     assert widest(narrow) <= 8
 
 
-def test_several_results_are_not_merged_beyond_the_limit(narrow: list[Item]) -> None:
+def test_several_results_are_not_merged_beyond_the_limit(narrow: list[ScheduleItem]) -> None:
     parts = arrays(20, 16)
     tensors = [Tensor(part).realize() for part in parts]
     results = [tensor * 2 + tensors[0] for tensor in tensors]
@@ -102,7 +102,7 @@ def test_several_results_are_not_merged_beyond_the_limit(narrow: list[Item]) -> 
     assert widest(narrow) <= 8
 
 
-def test_writes_in_place_are_cut(narrow: list[Item]) -> None:
+def test_writes_in_place_are_cut(narrow: list[ScheduleItem]) -> None:
     parts = arrays(12, 10)
     target = Tensor(parts[0]).realize()
     value = target
@@ -113,7 +113,7 @@ def test_writes_in_place_are_cut(narrow: list[Item]) -> None:
     assert widest(narrow) <= 8
 
 
-def test_a_variable_needs_a_place_as_well(narrow: list[Item]) -> None:
+def test_a_variable_needs_a_place_as_well(narrow: list[ScheduleItem]) -> None:
     parts = arrays(9, 10)
     n = Variable("n", 1, 10).bind(4)
     total = Tensor(parts[0]).realize()[:n]
@@ -123,7 +123,7 @@ def test_a_variable_needs_a_place_as_well(narrow: list[Item]) -> None:
     assert widest(narrow) <= 7
 
 
-def test_random_programs_within_the_limit(narrow: list[Item]) -> None:
+def test_random_programs_within_the_limit(narrow: list[ScheduleItem]) -> None:
     for seed in range(4000, 4030):
         assert difference(Generator(seed, 12).run()) is None, seed
     assert widest(narrow) <= 8

@@ -14,7 +14,7 @@ from weft.codegen.decompose.arithmetic import from_ordered_bits, ordered_bits
 from weft.codegen.fold import fold_node
 from weft.codegen.lanes import (
     Place,
-    Steps,
+    Ramp,
     Value,
     add,
     apply,
@@ -185,7 +185,7 @@ class _Expansion:
         if node in self.vectors:
             if node.src[0].op is not Ops.CONST:
                 raise CompileError(f"a VECTOR axis needs a constant size, found {node.src[0]!r}")
-            return [Steps(UOp.const(dtypes.weakint, 0), 1)]
+            return [Ramp(UOp.const(dtypes.weakint, 0), 1)]
         sizes = self.parts[node.src[0]]
         if len(sizes) > 1:
             raise CompileError("the size of a loop cannot depend on an axis that is written out")

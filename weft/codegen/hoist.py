@@ -1,7 +1,7 @@
 """Hoist sums: the terms of an index are added from the outermost loop inwards, constants last.
 
-In: a kernel and its `Nest`. Out: the same kernel; in every index sum the part that changes least
-often comes first. Sits between place and linearize, because only here the depth of a term is
+In: a kernel and its `LoopTree`. Out: the same kernel; in every index sum the part that changes
+least often comes first. Sits between place and linearize, because only here the depth of a term is
 known.
 Invariant: machine integers wrap, so any order gives the same sum. Written this way the partial
 sums of outer terms run in outer loops, copies of one index share all but their constant, and that
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from weft.codegen.place import Nest
+from weft.codegen.place import LoopTree
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
@@ -22,7 +22,7 @@ from weft.uop.opset import Ops
 _MOST_TERMS = 64
 
 
-def hoist_sums(sink: UOp, nest: Nest) -> UOp:
+def hoist_sums(sink: UOp, nest: LoopTree) -> UOp:
     """The kernel with its index sums in the order of the loops."""
     done: dict[UOp, UOp] = {}
     ordered: dict[UOp, Sum] = {}
@@ -41,7 +41,7 @@ class Sum(NamedTuple):
     constant: int
 
 
-def _order_sum(total: UOp, nest: Nest, ordered: dict[UOp, Sum]) -> UOp:
+def _order_sum(total: UOp, nest: LoopTree, ordered: dict[UOp, Sum]) -> UOp:
     """An index in order; `ordered` has what several share: copies differ by their constant."""
     terms, constant = total, 0
     if total.op is Ops.ADD and total.src[1].op is Ops.CONST:
@@ -57,7 +57,7 @@ def _order_sum(total: UOp, nest: Nest, ordered: dict[UOp, Sum]) -> UOp:
     return UOp(Ops.ADD, total.dtype, (found.terms, UOp.const(total.dtype, constant)))
 
 
-def _order_terms(total: UOp, nest: Nest) -> Sum:
+def _order_terms(total: UOp, nest: LoopTree) -> Sum:
     terms = _flatten(total)
     if terms is None:
         return Sum(total, 0)

@@ -21,14 +21,14 @@ from weft.uop.opset import Ops
 
 
 @dataclass(eq=False, slots=True)
-class Steps:
+class Ramp:
     """An index whose lane i is `base + step * i`: kept apart so that memory access can see it."""
 
     base: UOp
     step: int
 
 
-Value = UOp | Steps
+Value = UOp | Ramp
 
 
 @dataclass(eq=False, slots=True)
@@ -41,7 +41,7 @@ class Place:
 
 
 def scalar(part: Value) -> UOp:
-    if isinstance(part, Steps):
+    if isinstance(part, Ramp):
         raise CompileError("an index with lanes stands where a value is needed")
     return part
 
@@ -56,7 +56,7 @@ def index_const(value: int) -> UOp:
 
 def materialize(part: Value, count: int) -> UOp:
     """A value as a UOp: lanes as a vector, scalars as they are."""
-    if not isinstance(part, Steps):
+    if not isinstance(part, Ramp):
         return part
     ramp = UOp(
         Ops.VECTORIZE,
@@ -77,7 +77,7 @@ def apply(node: UOp, operands: tuple[Value, ...], count: int) -> Value:
         return operands[1] if first.arg else operands[2]
     has_steps = has_vectors = False
     for x in operands:
-        if isinstance(x, Steps):
+        if isinstance(x, Ramp):
             has_steps = True
         elif x.dtype.count > 1:
             has_vectors = True
@@ -124,7 +124,7 @@ def _fold_lanes(node: UOp, operands: tuple[UOp, ...], count: int) -> UOp | None:
 
 
 def add(x: Value, y: Value) -> Value:
-    if isinstance(x, Steps) or isinstance(y, Steps):
+    if isinstance(x, Ramp) or isinstance(y, Ramp):
         x, y = _as_steps(x), _as_steps(y)
         return _steps(plus(x.base, y.base), x.step + y.step)
     return plus(x, y)
@@ -147,7 +147,7 @@ _SUMMED = frozenset({Ops.CONST, Ops.RANGE, Ops.MUL, Ops.ADD})
 
 
 def scale(x: Value, factor: int) -> Value:
-    if isinstance(x, Steps):
+    if isinstance(x, Ramp):
         return _steps(_times(x.base, factor), x.step * factor)
     return _times(x, factor)
 
@@ -156,12 +156,12 @@ def _times(x: UOp, factor: int) -> UOp:
     return fold_node(UOp(Ops.MUL, dtypes.weakint, (x, index_const(factor))))
 
 
-def _as_steps(x: Value) -> Steps:
-    return x if isinstance(x, Steps) else Steps(x, 0)
+def _as_steps(x: Value) -> Ramp:
+    return x if isinstance(x, Ramp) else Ramp(x, 0)
 
 
 def _steps(base: UOp, step: int) -> Value:
-    return Steps(base, step) if step else base
+    return Ramp(base, step) if step else base
 
 
 def _apply_to_steps(node: UOp, operands: tuple[Value, ...], count: int) -> Value | None:
@@ -182,14 +182,14 @@ def _apply_to_steps(node: UOp, operands: tuple[Value, ...], count: int) -> Value
         left, right = right, left
     if node.op is Ops.CMPLT:
         return _compare_steps(node, _as_steps(left), _as_steps(right), count)
-    if not isinstance(left, Steps) or not isinstance(right, UOp) or right.op is not Ops.CONST:
+    if not isinstance(left, Ramp) or not isinstance(right, UOp) or right.op is not Ops.CONST:
         return None
     if node.op is Ops.MUL:
         return scale(left, right.arg)
     return _divide_steps(node, left, right, count)
 
 
-def _divide_steps(node: UOp, left: Steps, right: UOp, count: int) -> Value | None:
+def _divide_steps(node: UOp, left: Ramp, right: UOp, count: int) -> Value | None:
     """(8*o + lane) // 16 -> (8*o) // 16 and (8*o + lane) % 16 -> (8*o) % 16 + lane, for 8 lanes.
 
     All lanes lie between two multiples of the base's factor, so none crosses a multiple of the
@@ -212,7 +212,7 @@ def _divide_steps(node: UOp, left: Steps, right: UOp, count: int) -> Value | Non
     return result if is_division else _steps(result, left.step)
 
 
-def _compare_steps(node: UOp, left: Steps, right: Steps, count: int) -> Value | None:
+def _compare_steps(node: UOp, left: Ramp, right: Ramp, count: int) -> Value | None:
     """8*o + lane < 24 -> 8*o < 24, for 8 lanes: either all lanes are below or none is."""
     if right.step == 0:
         unit = gcd(common_factor(left.base), common_factor(right.base))
@@ -250,13 +250,13 @@ def common_factor(node: UOp) -> int:
 def load(node: UOp, place: Place, count: int) -> UOp:
     """Consecutive lanes become one vector load, equal lanes one scalar load, others a gather."""
     memory, index, valid = place.memory, place.at, place.valid
-    has_lanes = isinstance(index, Steps) or index.dtype.count > 1
+    has_lanes = isinstance(index, Ramp) or index.dtype.count > 1
     if not has_lanes and (valid is None or valid.dtype.count == 1):
         return memory.index(materialize(index, count), valid).load()
     dtype = node.dtype.vec(count)
-    if isinstance(index, Steps) and index.step == 1:
+    if isinstance(index, Ramp) and index.step == 1:
         return UOp(Ops.LOAD, dtype, (memory.index(index.base, valid),))
-    if isinstance(index, Steps) and index.step == -1 and (valid is None or valid.dtype.count == 1):
+    if isinstance(index, Ramp) and index.step == -1 and (valid is None or valid.dtype.count == 1):
         first = plus(index.base, index_const(1 - count))
         forward = UOp(Ops.LOAD, dtype, (memory.index(first, valid),))
         return forward.gep(tuple(reversed(range(count))))
@@ -272,7 +272,7 @@ def store(place: Place, value: Value, count: int, loops: tuple[UOp, ...]) -> UOp
     if count == 1:
         return memory.index(scalar(index), valid).store(scalar(value), *loops)
     wide = materialize(value, count).broadcast(count)
-    if isinstance(index, Steps) and index.step == 1:
+    if isinstance(index, Ramp) and index.step == 1:
         return memory.index(index.base, valid).store(wide, *loops)
     lanes = materialize(index, count).broadcast(count)
     return memory.index(lanes, valid).store(wide, *loops)

@@ -1,6 +1,6 @@
 """Linearize: the loop nest as a list of UOps in execution order.
 
-In: a kernel and its `Nest`. Out: the linear program: memory and constants, then each node once,
+In: a kernel and its `LoopTree`. Out: the linear program: memory and constants, then each node once,
 where RANGE opens a loop and END closes it, and every REDUCE is a register (ACC) that its loop
 updates. Last pass before rendering.
 Invariant: in each loop the nodes keep the order of the expression, sources first, so that a value
@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 from typing import TypeAlias
 
-from weft.codegen.place import Loop, Nest
+from weft.codegen.place import Loop, LoopTree
 from weft.dtype import DType, dtypes
 from weft.uop.infer import derive_ranges
 from weft.uop.node import UOp
@@ -36,10 +36,10 @@ class Update:
     is_last: bool = True
 
 
-Item: TypeAlias = UOp | Update | Loop
+Placed: TypeAlias = UOp | Update | Loop
 
 
-def linearize(sink: UOp, nest: Nest) -> list[UOp]:
+def linearize(sink: UOp, nest: LoopTree) -> list[UOp]:
     """The kernel as a linear program."""
     return _Linearizer(sink, nest).run()
 
@@ -60,16 +60,16 @@ def step(op: Ops, total: UOp, value: UOp) -> UOp:
 
 
 class _Linearizer:
-    def __init__(self, sink: UOp, nest: Nest) -> None:
+    def __init__(self, sink: UOp, nest: LoopTree) -> None:
         self.nest = nest
         order = sink.toposort()
         derive_ranges(order)
         self.position = {node: i for i, node in enumerate(order)}
-        self.block: dict[Item, Loop] = {}  # the loop each item runs in
+        self.block: dict[Placed, Loop] = {}  # the loop each item runs in
         # what an item waits for inside its block, but for its own sources there: those have
         # lower positions anyway
-        self.after: dict[Item, set[Item]] = {}
-        self.items: dict[Loop, dict[Item, int]] = {}  # what a block holds, with its position
+        self.after: dict[Placed, set[Placed]] = {}
+        self.items: dict[Loop, dict[Placed, int]] = {}  # what a block holds, with its position
         self.reduces: dict[Loop, list[UOp]] = {}  # by the outermost loop they open
         self.registers: dict[UOp, UOp] = {}
         self.sums: dict[UOp, UOp] = {}  # of reduces that take in several products, after the last
@@ -146,7 +146,7 @@ class _Linearizer:
         assert before is not None
         return before
 
-    def _add_item(self, item: Item, block: Loop, position: int) -> None:
+    def _add_item(self, item: Placed, block: Loop, position: int) -> None:
         self.block[item] = block
         self.items.setdefault(block, {})[item] = position
 
@@ -158,12 +158,12 @@ class _Linearizer:
             siblings[loop] = min(siblings[loop], self.position[closer])
             loop = loop.parent
 
-    def _wait_for(self, item: Item, sources: tuple[UOp, ...]) -> None:
+    def _wait_for(self, item: Placed, sources: tuple[UOp, ...]) -> None:
         for source in sources:
             if source in self.block:
                 self._wait(item, source)
 
-    def _wait(self, item: Item, source: Item) -> None:
+    def _wait(self, item: Placed, source: Placed) -> None:
         """`item` comes after `source`: said in the innermost block that holds both."""
         block, other = self.block[item], self.block[source]
         while block is not other:
@@ -222,7 +222,7 @@ class _Linearizer:
                     program.append(self._end(block.axis))
         return program
 
-    def _order(self, found: Mapping[Item, float]) -> list[Item]:
+    def _order(self, found: Mapping[Placed, float]) -> list[Placed]:
         """The items of a block, each after what it waits for, else by position."""
         items = _order_products(found)
         by_position = sorted(items, key=items.__getitem__)
@@ -230,7 +230,7 @@ class _Linearizer:
             return by_position
         after = {item: self._all_before(item, items) for item in items}
         waiting = {item: len(after[item]) for item in items}
-        users: dict[Item, list[Item]] = {}
+        users: dict[Placed, list[Placed]] = {}
         for item in items:
             for source in after[item]:
                 users.setdefault(source, []).append(item)
@@ -238,7 +238,7 @@ class _Linearizer:
         numbers = {item: i for i, item in enumerate(numbered)}
         ready = [(items[item], numbers[item]) for item in numbered if not waiting[item]]
         heapify(ready)
-        order: list[Item] = []
+        order: list[Placed] = []
         while ready:
             item = numbered[heappop(ready)[1]]
             order.append(item)
@@ -249,16 +249,16 @@ class _Linearizer:
         assert len(order) == len(items), "loops wait for each other in a circle"
         return order
 
-    def _is_order(self, items: list[Item]) -> bool:
+    def _is_order(self, items: list[Placed]) -> bool:
         """Whether each item comes after what it waits for, as in most blocks it does."""
-        passed: set[Item] = set()
+        passed: set[Placed] = set()
         for item in items:
             if item in self.after and not passed.issuperset(self.after[item]):
                 return False
             passed.add(item)
         return True
 
-    def _all_before(self, item: Item, items: Mapping[Item, float]) -> set[Item]:
+    def _all_before(self, item: Placed, items: Mapping[Placed, float]) -> set[Placed]:
         """All that an item waits for in its block, its own sources included."""
         if isinstance(item, Loop):
             sources = _axis(item).src
@@ -341,7 +341,7 @@ _MANY = 4
 _MANY_SUMS = 8
 
 
-def _order_products(items: Mapping[Item, float]) -> Mapping[Item, float]:
+def _order_products(items: Mapping[Placed, float]) -> Mapping[Placed, float]:
     """New positions for the sums of products of a block: what has few values stays in registers.
 
     a0*b0 a0*b1 a0*b2 a1*b0 a1*b1 a1*b2 -> a0*b0 a1*b0 a0*b1 a1*b1 a0*b2 a1*b2: every b is used up
@@ -355,7 +355,7 @@ def _order_products(items: Mapping[Item, float]) -> Mapping[Item, float]:
     for number in sorted({update.number for update in updates}):
         order += _in_order([update for update in updates if update.number == number])
     start = min([items[update] for update in updates])
-    places: dict[Item, float] = {}
+    places: dict[Placed, float] = {}
     for place, update in enumerate(order):
         places[update] = start + place / len(updates)
     # what they are made of comes right before the first that needs it

@@ -27,7 +27,7 @@ from weft.codegen.open_grid import open_grid, share_stages
 from weft.codegen.opt.gpu import runs_in_any_order
 from weft.codegen.opt.heuristic import optimise
 from weft.codegen.pipeline_fills import pipeline_fills
-from weft.codegen.place import Nest
+from weft.codegen.place import LoopTree
 from weft.codegen.separate import separate, separate_loops
 from weft.codegen.share_reduces import share_reduces
 from weft.codegen.share_threads import share_threads, thread_count
@@ -142,7 +142,7 @@ def _lower(ast: UOp, renderer: Renderer) -> ProgramSpec:
     applied = sink.arg.applied
     for step in PROGRAM_PASSES:
         sink = step(sink, renderer)
-    nest = Nest(sink)
+    nest = LoopTree(sink)
     uops = fuse_products(linearize(hoist_sums(sink, nest), nest), renderer.target)
     uops = decompose_updates(uops, renderer)
     # what was simplified away is still an argument: callers pass what the kernel was made with

@@ -1,6 +1,6 @@
 """Place: the loop nest of a kernel, and for every node the loop it runs in.
 
-In: an expanded kernel whose loops have axes of their own. Out: a `Nest`: the tree of loops, and
+In: an expanded kernel whose loops have axes of their own. Out: a `LoopTree`: the tree of loops, and
 the loop of any expression. Sits after lower_index and before linearize.
 Invariant: a node runs in the innermost loop it depends on, a reduce or a fill in the innermost
 loop its free axes belong to; so what does not change inside a loop is computed outside of it.
@@ -29,7 +29,7 @@ class Loop:
     children: list[Loop] = field(default_factory=list)
 
 
-class Nest:
+class LoopTree:
     """The tree of loops of a kernel."""
 
     def __init__(self, sink: UOp) -> None:

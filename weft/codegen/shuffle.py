@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.codegen.lanes import Place, Steps, Value, index_const, materialize, plus
+from weft.codegen.lanes import Place, Ramp, Value, index_const, materialize, plus
 from weft.codegen.opt.cost import FEW_APART
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
@@ -42,7 +42,7 @@ def load_apart(node: UOp, place: Place, count: int) -> UOp | None:
     x[2*lane] for 4 lanes -> (x[0 1 2 3], x[3 4 5 6]) picked at 0, 2, 5, 7
     """
     at = place.at
-    if not isinstance(at, Steps) or not 2 <= at.step <= FEW_APART or count < 4:
+    if not isinstance(at, Ramp) or not 2 <= at.step <= FEW_APART or count < 4:
         return None
     if place.valid is not None and place.valid.dtype.count > 1:
         return None
@@ -92,7 +92,7 @@ def exchange(vectors: list[UOp]) -> list[UOp]:
 def load_square(node: UOp, places: Sequence[Place], count: int) -> list[UOp]:
     """n copies of a load, neighbours each, with `count` lanes apart -> rows of n, exchanged."""
     size, first = len(places), places[0]
-    assert isinstance(first.at, Steps)
+    assert isinstance(first.at, Ramp)
     rows = [
         _row(first, plus(first.at.base, index_const(first.at.step * lane)), node, size)
         for lane in range(count)
@@ -115,7 +115,7 @@ def store_square(
 ) -> list[UOp]:
     """n copies of a store, neighbours each, with `count` lanes apart -> exchanged rows of n."""
     size, first = len(places), places[0]
-    assert isinstance(first.at, Steps)
+    assert isinstance(first.at, Ramp)
     turned = exchange([materialize(value, count).broadcast(count) for value in values])
     stores = []
     for lane in range(count):
@@ -134,7 +134,7 @@ def squares(places: Sequence[Place], count: int, least: int = 2) -> list[list[in
     by_terms: dict[tuple[UOp, UOp | None, int, Terms], dict[int, int]] = {}
     for number, place in enumerate(places):
         at = place.at
-        if not isinstance(at, Steps) or abs(at.step) < 2:
+        if not isinstance(at, Ramp) or abs(at.step) < 2:
             return []
         if place.valid is not None and place.valid.dtype.count > 1:
             return []

@@ -61,7 +61,7 @@ _COPYABLE = (
 )
 
 
-class State:
+class KnobState:
     """What the knobs say; equal knobs are one object."""
 
     __slots__ = ("entered", "is_on", "threshold", "turns")
@@ -75,9 +75,9 @@ class State:
         self.entered: Any = None
 
 
-_states: dict[tuple[Any, ...], State] = {}
-_state = State()
-_watched = State()
+_states: dict[tuple[Any, ...], KnobState] = {}
+_state = KnobState()
+_watched = KnobState()
 _watched.is_on = False
 _lock = threading.RLock()
 # the thread that traces a method; 0: none
@@ -85,7 +85,7 @@ _tracing = 0
 _remembered = 0
 
 
-def state_now() -> State:
+def state_now() -> KnobState:
     """The state of the knobs in this thread."""
     if trace.recorders or trace.tracers:
         # a recorder that no knob switched on
@@ -96,14 +96,14 @@ def state_now() -> State:
     return _changed_state()
 
 
-def _changed_state() -> State:
+def _changed_state() -> KnobState:
     global _state
     values = (Device._default, *all_values())
     state = _states.get(values)
     if state is None:
         if len(_states) >= 64:
             clear_forms()
-        state = _states[values] = State()
+        state = _states[values] = KnobState()
     state.turns, state.entered = ContextVar.turns, entered.get()
     _state = state
     return state
@@ -273,7 +273,7 @@ def _has_form(size: int, device: Any) -> bool:
 
 
 # ------------------------------------------------------------ what a call led to
-class Made(NamedTuple):
+class NewValue(NamedTuple):
     """A new value: its form, which of the call's storages it reads, a view of it; and whether it
     holds the value of each operand."""
 
@@ -282,7 +282,7 @@ class Made(NamedTuple):
     moves: tuple[Move, ...]
 
 
-class View(NamedTuple):
+class OperandView(NamedTuple):
     """A view of an operand's storage; None: the operand itself."""
 
     operand: int
@@ -293,7 +293,7 @@ class View(NamedTuple):
 PLAIN = object()
 
 
-def is_on(state: State) -> bool:
+def is_on(state: KnobState) -> bool:
     """Whether calls may be looked up."""
     return state.is_on and not _tracing and not record.listeners
 
@@ -345,9 +345,9 @@ def cached(name: str, method: Callable[..., Any], kind: Any) -> Callable[..., An
                     parts += [word, part]
             key = tuple(parts)
         found = form.calls.get(key)
-        if found.__class__ is Made:
+        if found.__class__ is NewValue:
             return made(kind, found, operands, storages)
-        if found.__class__ is View:
+        if found.__class__ is OperandView:
             operand = operands[found.operand]
             return operand if found.moves is None else kind._view_of(operand._cell, found.moves)
         if found is PLAIN:
@@ -405,7 +405,7 @@ def _part(arg: Any, kind: type, storages: tuple[UOp, ...], operands: tuple[Any, 
     return None
 
 
-def made(kind: Any, found: Made, operands: tuple[Any, ...], storages: tuple[UOp, ...]) -> Any:
+def made(kind: Any, found: NewValue, operands: tuple[Any, ...], storages: tuple[UOp, ...]) -> Any:
     """The tensor of a call that was looked up."""
     picked = found.picked
     if picked is not None:
@@ -435,7 +435,7 @@ def _missed(
     storages: tuple[UOp, ...],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    state: State,
+    state: KnobState,
 ) -> Any:
     """A call that no entry has: made as it is, and remembered if it was made before."""
     # what is computed from values that wait is worth remembering: they were
@@ -451,7 +451,7 @@ def _missed(
     outcome = _trace(method, operands, known, storages, args, kwargs, depth)
     _count_call()
     form.calls[key] = outcome
-    if type(outcome) is Made:
+    if type(outcome) is NewValue:
         return made(type(operands[0]), outcome, operands, storages)
     return method(*_arguments(operands[0], args), **kwargs)
 
@@ -532,16 +532,16 @@ def _outcome(
         return PLAIN
     for number, (tensor, cell) in enumerate(zip(tensors, cells, strict=True)):
         if result is tensor:
-            return View(number, None)
+            return OperandView(number, None)
         if result._cell is cell:
-            return View(number, result._moves)
+            return OperandView(number, result._moves)
     cell = result._cell
     if cell.pure or cell.inline or cell.is_asked:
         return PLAIN
     form_and_picked = form_over(cell.value, holes, depth + 1)
     if form_and_picked is None:
         return PLAIN
-    return Made(*form_and_picked, result._moves)
+    return NewValue(*form_and_picked, result._moves)
 
 
 def form_over(

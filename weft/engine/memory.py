@@ -1,8 +1,7 @@
 """Plan the memory of intermediate values: those that do not live at the same time share it.
 
-What comes in: for each step which temporaries it touches, and their sizes. What goes out: an
-offset for each
-temporary inside one arena per device, and the arenas' sizes.
+What comes in: for each step which temporaries it touches, and their sizes. What goes out: an offset
+for each temporary inside one arena per device, and the arenas' sizes.
 Where it sits: between the schedule and its execution; planned once per cached schedule.
 The one invariant: two temporaries overlap in memory only if their lives do not overlap in time.
 """

@@ -3,10 +3,9 @@
 What comes in: cells whose values are wanted. What goes out: the same cells, their values now
 storage.
 Where it sits: the top of the engine, under Tensor.
-The one invariant: after an error nothing half-done is visible: values that failed stay pending,
-and storage that is
-written in place is written by all of a schedule or (an error before the first launch) by none of
-it.
+The one invariant: after an error nothing half-done is visible: values that failed stay pending, and
+storage that is written in place is written by all of a schedule or (an error before the first
+launch) by none of it.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ from weft.engine.storage import buffer_of, shaped
 from weft.errors import ArgumentError, OutOfMemory, SpecError
 from weft.helpers import GlobalCounters, disable_gc
 from weft.knobs import DEBUG
-from weft.schedule.pipeline import Item, make_schedule
+from weft.schedule.pipeline import ScheduleItem, make_schedule
 from weft.schedule.place import storage_of, written_state
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
@@ -127,7 +126,7 @@ def realize_apart(cells: Iterable[Cell], live: Iterable[Cell] = ()) -> None:
             realize_cells([cell], live)
 
 
-def schedule_cells(cells: Iterable[Cell]) -> list[Item]:
+def schedule_cells(cells: Iterable[Cell]) -> list[ScheduleItem]:
     """The steps that realizing the cells would take, without running them."""
     with _lock:
         wanted = [cell for cell in dict.fromkeys(cells) if not cell.is_realized and not cell.pure]

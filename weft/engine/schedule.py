@@ -1,8 +1,7 @@
 """From values to a schedule that can run: canonical form, cache, storage.
 
 What comes in: the UOps of values to compute. What goes out: a `Prepared` schedule: steps whose
-arguments are numbered
-memories, and the memories' descriptions.
+arguments are numbered memories, and the memories' descriptions.
 Where it sits: driver of weft/schedule; its results are executed by realize.py.
 The one invariant: the cache keys on structure. Bound variables are stripped to their names, draws
 of random numbers and buffers to their positions, so another step, another position of a KV cache,

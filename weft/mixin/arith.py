@@ -3,8 +3,7 @@
 What comes in: a class with the tiny protocol below. What goes out: Python's operators and their
 named forms. Where it sits: below both users; it imports no UOp.
 The one invariant: every operator ends in `alu(op, *operands)` of the class, which owns promotion
-and
-broadcast.
+and broadcast.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Build each kernel's expression from the decisions.
 
 What comes in: the plan of `decide`. What goes out: for every draft a kernel over BUFFERs,
-`SINK(STORE(INDEX, value,
-RANGE...) ...)`, and which states of which storages it reads.
+`SINK(STORE(INDEX, value, RANGE...) ...)`, and which states of which storages it reads.
 Where it sits: after decide, before order. Parameters are numbered later, when it is clear which
 kernels merge.
 The one invariant: the same (value, element, condition) inside a kernel is built once.
@@ -14,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weft.dtype import dtypes
-from weft.schedule.decide import Plan, Slot, cat_pieces, gather_indices, gather_source_index
+from weft.schedule.decide import Decisions, Slot, cat_pieces, gather_indices, gather_source_index
 from weft.schedule.draft import Draft
 from weft.schedule.index import ZERO, Index, needed_guard
 from weft.schedule.place import order_of, storage_of
@@ -40,7 +39,7 @@ class Built:
 class Builder:
     """Builds the expressions of one draft."""
 
-    def __init__(self, plan: Plan, homes: dict[UOp, UOp], draft: Draft) -> None:
+    def __init__(self, plan: Decisions, homes: dict[UOp, UOp], draft: Draft) -> None:
         self.plan = plan
         self.views = plan.views
         self.homes = homes  # stored value -> its BUFFER

@@ -1,26 +1,24 @@
 """Decide, for every value of the graph, whether it is computed inside its consumers or stored.
 
 What comes in: a tensor graph (sources first) and the values that must be stored. What goes out: a
-`Plan`: the kernels
-(drafts), each with its outputs, and for every reduction inside a kernel the ranges it runs over.
+`Decisions`: the kernels (drafts), each with its outputs, and for every reduction inside a kernel
+the ranges it runs over.
 Where it sits: the heart of the schedule. The graph is walked once, consumers before sources; each
-consumer says which
-elements of its sources it needs (a `Demand`), and a value that has heard from all its consumers is
-decided.
+consumer says which elements of its sources it needs (a `Demand`), and a value that has heard from
+all its consumers is decided.
 The one invariant: a kernel reads only what kernels of smaller position store, so the kernel graph
 has no cycle.
 
 The choice weighs memory traffic against repeated work:
 - one consumer, or all consumers want the same element: inline;
 - a reduction is inlined only where it is computed once per output element of its own (softmax,
-layernorm: its
-  value depends on outer ranges only), where enough rows remain to keep all cores busy;
-- a reduction with reuse (matmul, convolution) takes only elementwise consumers over exactly its
-own elements;
+  layernorm: its value depends on outer ranges only), where enough rows remain to keep all cores
+  busy;
+- a reduction with reuse (matmul, convolution) takes only elementwise consumers over exactly its own
+  elements;
 - a value wanted by several kernels, or at several places, is recomputed if that is cheap and reads
-no more memory,
-  otherwise stored; if one of its consumers computes it over all its elements anyway, it becomes a
-  second output there;
+  no more memory, otherwise stored; if one of its consumers computes it over all its elements
+  anyway, it becomes a second output there;
 - a kernel that has reached its budget of ops or buffers takes nothing more.
 """
 
@@ -55,7 +53,7 @@ Slot = tuple[UOp, UOp]  # stands for (the place a run-time index names, whether 
 
 
 @dataclass
-class Plan:
+class Decisions:
     """The decisions."""
 
     drafts: list[Draft] = field(default_factory=list)
@@ -103,10 +101,10 @@ class Decider:
         self.separate = separate  # values that must not ride along in a consumer's kernel
         self.device = device
         self.machines = machines
-        self.plan = Plan(choices=survey.choices)
+        self.plan = Decisions(choices=survey.choices)
         self.demands: dict[UOp, list[Demand]] = {}
 
-    def run(self) -> Plan:
+    def run(self) -> Decisions:
         """Consumers first."""
         for node in reversed(self.survey.order):
             if node.op is Ops.STORE:

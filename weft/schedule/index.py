@@ -1,8 +1,7 @@
 """Movement as index arithmetic: where the element (i, j, ...) of a view is found in its source.
 
 What comes in: a movement node and the index expressions of one of its elements. What goes out: the
-index expressions
-of the source's element, and for PAD the condition under which there is one.
+index expressions of the source's element, and for PAD the condition under which there is one.
 Where it sits: under the scheduler's passes; movement ops never move data because of this file.
 The one invariant: an index that comes in inside the view's shape goes out inside the source's
 shape, or under a guard.

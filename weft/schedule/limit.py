@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from weft.machine import Machines
 from weft.schedule.build import Built
-from weft.schedule.decide import Plan
+from weft.schedule.decide import Decisions
 from weft.schedule.draft import Draft
 from weft.schedule.place import storage_of
 from weft.uop.node import UOp
@@ -43,7 +43,7 @@ class Wide:
     most: int
 
 
-def cut_wide_kernels(kernels: list[Built], plan: Plan, machines: Machines) -> Wide | None:
+def cut_wide_kernels(kernels: list[Built], plan: Decisions, machines: Machines) -> Wide | None:
     """Values to store apart, so that no kernel is too wide; None if there is no such kernel."""
     wide = [kernel for kernel in kernels if kernel.stores and is_wide(machines, kernel)]
     if not wide:
@@ -55,7 +55,7 @@ def cut_wide_kernels(kernels: list[Built], plan: Plan, machines: Machines) -> Wi
     return Wide(values, min(machines(kernel.draft.device).max_buffers for kernel in wide))
 
 
-def _cut(draft: Draft, plan: Plan, most: int) -> Iterable[UOp]:
+def _cut(draft: Draft, plan: Decisions, most: int) -> Iterable[UOp]:
     """One value after another, each the widest that a kernel of its own can hold."""
     outputs = [node for node, _ in draft.outputs]
     if len(outputs) > 1:
@@ -81,7 +81,7 @@ def _cut(draft: Draft, plan: Plan, most: int) -> Iterable[UOp]:
         chosen.append(max(fitting, key=lambda node: len(reads[node])))
 
 
-def _inside(draft: Draft, plan: Plan) -> tuple[list[UOp], set[UOp]]:
+def _inside(draft: Draft, plan: Decisions) -> tuple[list[UOp], set[UOp]]:
     """What a kernel computes, sources first, and which of these it reads from memory."""
 
     def is_read(node: UOp) -> bool:

@@ -3,11 +3,9 @@ kernel.
 
 What comes in: built kernels. What goes out: fewer built kernels.
 Where it sits: after build, before order. An Adam update of one parameter (parameter, first and
-second moment) and the
-mean and variance of the same rows become one kernel each.
+second moment) and the mean and variance of the same rows become one kernel each.
 The one invariant: merged kernels do not read each other's results, and where one overwrites what
-another reads, both
-touch the very same element at the same time.
+another reads, both touch the very same element at the same time.
 """
 
 from __future__ import annotations

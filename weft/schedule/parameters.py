@@ -3,9 +3,8 @@
 What comes in: the STOREs of one kernel over BUFFERs. What goes out: its SINK over PARAMs, and the
 storage behind each.
 Where it sits: the last pass of the schedule.
-The one invariant: the result depends on structure only. A constant offset into a storage belongs
-to the argument, not
-to the kernel: x[0:32] and x[32:64] run the same program.
+The one invariant: the result depends on structure only. A constant offset into a storage belongs to
+the argument, not to the kernel: x[0:32] and x[32:64] run the same program.
 """
 
 from __future__ import annotations

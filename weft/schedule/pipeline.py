@@ -20,7 +20,7 @@ from typing import Any
 from weft.knobs import SPEC
 from weft.machine import Machines, generic
 from weft.schedule.build import Builder, Built
-from weft.schedule.decide import Decider, Plan
+from weft.schedule.decide import Decider, Decisions
 from weft.schedule.hazards import keep_apart, keep_state, separate_states
 from weft.schedule.limit import Wide, cut_wide_kernels, split_wide_joins
 from weft.schedule.merge import in_place_conflict, join_nests, merge_kernels
@@ -42,7 +42,7 @@ from weft.uop.spec import kernel_spec, tensor_spec
 
 
 @dataclass(frozen=True)
-class Item:
+class ScheduleItem:
     """One step: a kernel over arguments, or (kernel None) a transfer from the second to the
     first."""
 
@@ -66,7 +66,7 @@ class Item:
 class Schedule:
     """Steps in order; where each value asked for ends up; the storages made on the way."""
 
-    items: list[Item] = field(default_factory=list)
+    items: list[ScheduleItem] = field(default_factory=list)
     results: list[UOp | None] = field(
         default_factory=list
     )  # BUFFER of each value; None: no elements
@@ -254,7 +254,7 @@ def _writes_nothing(node: UOp) -> bool:
     return node.op is Ops.STORE and 0 in node.src[0].shape
 
 
-def _build_all(plan: Plan, homes: dict[UOp, UOp]) -> list[Built]:
+def _build_all(plan: Decisions, homes: dict[UOp, UOp]) -> list[Built]:
     kernels = []
     for draft in sorted(plan.drafts, key=lambda d: d.position):
         if draft.root.op is not Ops.COPY:
@@ -296,7 +296,7 @@ def _finish(wanted: list[UOp], ordered: list[Built], homes: dict[UOp, UOp]) -> S
             if SPEC >= 2:
                 verify_pass(ast, kernel_spec, "schedule", partial(number_parameters, kernel.stores))
             ast.origin = _origin_of(root)
-            schedule.items.append(Item(ast, arguments, device, ast.origin))
+            schedule.items.append(ScheduleItem(ast, arguments, device, ast.origin))
         else:
             source = _plain(root.src[0])
             memory = storage_of(source) if _is_state(source) else homes[source]
@@ -304,7 +304,7 @@ def _finish(wanted: list[UOp], ordered: list[Built], homes: dict[UOp, UOp]) -> S
                 Argument(homes[root], 0, homes[root].arg.size),
                 Argument(memory, 0, memory.arg.size),
             )
-            schedule.items.append(Item(None, pair, device, _origin_of(root)))
+            schedule.items.append(ScheduleItem(None, pair, device, _origin_of(root)))
     for value in wanted:
         if _is_state(value):
             schedule.results.append(storage_of(value))

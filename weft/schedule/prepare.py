@@ -1,8 +1,7 @@
 """Prepare a tensor graph for scheduling: what is only a wish or a convenience becomes plain graph.
 
 What comes in: the graph as the user built it. What goes out: the same values without DETACH, idle
-copies, states hidden
-under views, huge CATs, or reductions too long for one core.
+copies, states hidden under views, huge CATs, or reductions too long for one core.
 Where it sits: the first pass of the schedule.
 The one invariant: every value keeps its meaning; only sums may be taken in another order.
 """

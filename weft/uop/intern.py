@@ -21,7 +21,7 @@ _MOST_WAITING = 1000
 _lock = threading.RLock()
 
 
-class Entry(weakref.ref[Any]):
+class NodeRef(weakref.ref[Any]):
     """A table entry: knows its key, so that a dead node takes its entry along.
 
     None: it is not, or no longer, in the table.
@@ -31,13 +31,13 @@ class Entry(weakref.ref[Any]):
     key: tuple[Any, ...] | None
 
 
-table: dict[tuple[Any, ...], Entry] = {}
+table: dict[tuple[Any, ...], NodeRef] = {}
 # Entries of dead nodes that are still to be removed.
-dead: deque[Entry] = deque()
+dead: deque[NodeRef] = deque()
 _is_sweeping = False
 
 
-def forget(entry: Entry | None = None) -> None:
+def forget(entry: NodeRef | None = None) -> None:
     """A node died: remove its entry, and those that are waiting.
 
     Runs inside the collector of any thread, so it must not wait: if another thread holds the table,
@@ -70,7 +70,7 @@ class Deaths:
     __slots__ = ("at_death", "makers", "may_wait")
 
     def __init__(self) -> None:
-        self.at_death: Callable[[Entry], None] = forget
+        self.at_death: Callable[[NodeRef], None] = forget
         self.may_wait = 0
         self.makers = 0  # threads that make kernels
 
@@ -99,7 +99,7 @@ def leisurely_deaths() -> Iterator[None]:
         forget()
 
 
-def take_place(entry: Entry, new_entry: Entry, node: Any) -> Any:
+def take_place(entry: NodeRef, new_entry: NodeRef, node: Any) -> Any:
     """The node that stands in the table where `node` should: another thread's, or a dead one."""
     key = new_entry.key
     assert key is not None, "a new entry has a key"

@@ -24,7 +24,7 @@ from weft.uop.build import BuildMixin
 from weft.uop.compat import CompatibilityMixin, in_order
 from weft.uop.compat_kernel import KernelCompatibilityMixin
 from weft.uop.infer import UNSET, Devices, infer_device, infer_shape, open_ranges
-from weft.uop.intern import Entry, dead, deaths, forget, table, take_place
+from weft.uop.intern import NodeRef, dead, deaths, forget, table, take_place
 from weft.uop.opset import OPSET, GroupOp, Ops, Shape, Typing
 from weft.uop.spelling import Spelling
 
@@ -91,7 +91,7 @@ class UOp(
         node.tag = tag
         node.origin = node.held = None
         node._shape = node._device = node._ranges = node._bounds = node._key = UNSET
-        new_entry = Entry(node, deaths.at_death)
+        new_entry = NodeRef(node, deaths.at_death)
         new_entry.key = key
         # one step, so that of two threads one is first; a lock for every node would cost more
         entry = table.setdefault(key, new_entry)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weft import Context, Tensor
 from weft.engine.jit.arguments import Arguments
-from weft.engine.jit.calls import Call, knobs_now, numbers_replaced
+from weft.engine.jit.calls import JitCall, knobs_now, numbers_replaced
 from weft.engine.jit.guards import Guards
 from weft.engine.jit.parameters import Number, NumberBook
 from weft.engine.jit.scope import Scope, root_codes
@@ -16,10 +16,10 @@ def scaled(x: Tensor, times: int) -> Tensor:
     return x * times * SCALE["by"]
 
 
-def call_of(times: int) -> Call:
+def call_of(times: int) -> JitCall:
     arguments = Arguments((Tensor([1.0]).realize(), times), True)
     guards = Guards(scaled, Scope(root_codes(scaled)))
-    return Call(arguments, guards, ("shape",))
+    return JitCall(arguments, guards, ("shape",))
 
 
 def test_numbers_are_part_of_the_key_unless_kernels_take_them() -> None:

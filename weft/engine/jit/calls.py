@@ -1,6 +1,6 @@
 """Calls of jitted functions: one call taken apart, what is known of its kind, the knobs around it.
 
-In: arguments and guards of a call. Out: `Call` with its key, `Entry` for each key, the knobs.
+In: arguments and guards of a call. Out: `JitCall` with its key, `CallKind` for each key, the knobs.
 Sits above `arguments`, `guards` and `graph`, below `tinyjit`, which decides what to do with a call.
 Invariant: two calls with one key do the same, as far as guards, knobs and arguments can tell.
 """
@@ -37,7 +37,7 @@ from weft.knobs import (
 )
 
 
-class Entry:
+class CallKind:
     """One kind of call: the last run of it, and the graph that was made of it."""
 
     __slots__ = (
@@ -64,7 +64,7 @@ class Entry:
         self.varied: frozenset[str] = frozenset()
 
 
-class Call:
+class JitCall:
     """One call taken apart. `numbers` are the numbers as a key knows them, `raw` as they are."""
 
     __slots__ = ("arguments", "given", "guards", "key", "numbers", "raw", "shape")
@@ -141,7 +141,7 @@ def knobs_now() -> JitKnobs:
 
 
 @contextmanager
-def numbers_replaced(call: Call, book: NumberBook) -> Iterator[tuple[Any, ...]]:
+def numbers_replaced(call: JitCall, book: NumberBook) -> Iterator[tuple[Any, ...]]:
     """The arguments with stand-ins for the numbers that are parameters; in names' places too."""
     values = list(call.arguments.values)
     changed = []

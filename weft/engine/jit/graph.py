@@ -22,7 +22,7 @@ from weft.engine.jit.launches import Launches, no_value
 from weft.engine.jit.parameters import evaluate
 from weft.engine.jit.places import Place
 from weft.engine.jit.replay import Maker, Replay, simple_maker
-from weft.engine.jit.state import State
+from weft.engine.jit.state import CapturedState
 from weft.engine.jit.templates import Fill, Label, Outside, Remove, Role, SetChild, StoredCell
 from weft.engine.jit.trace import Run, labels_in, parts_in
 from weft.engine.known import forget, forget_readers
@@ -46,7 +46,7 @@ class CapturedGraph:
         self.varied = varied  # variables that are known to be used as such, not as numbers
         stored = [p for p in parts_in(run.result, run.effects) if isinstance(p, StoredCell)]
         self.launches = Launches(run, [cell.role for cell in stored], prune)
-        self.state = State(run, places)
+        self.state = CapturedState(run, places)
         self.missed = ""  # why the last replay could not be
         self._watched: Any = None
         used = labels_in([e.roles for e in run.executions], run.result, run.effects)

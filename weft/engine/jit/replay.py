@@ -17,7 +17,7 @@ from weft.engine.jit.arguments import Arguments
 from weft.engine.jit.launches import Fresh, Launches
 from weft.engine.jit.objects import remove_child, set_child
 from weft.engine.jit.places import Place
-from weft.engine.jit.state import Found, State
+from weft.engine.jit.state import CapturedState, FoundState
 from weft.engine.jit.templates import (
     Again,
     Array,
@@ -66,7 +66,7 @@ class Replay:
         self._made: dict[int, Any] = {}
         self._new_cells: dict[int, Cell] = {}
 
-    def take_state(self, state: State, found: Found, used: Sequence[Label]) -> None:
+    def take_state(self, state: CapturedState, found: FoundState, used: Sequence[Label]) -> None:
         """The state that was found, and the arguments that are used."""
         self._state, self._found = state, found
         self.known = dict(found.tensors)

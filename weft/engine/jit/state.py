@@ -1,7 +1,7 @@
 """The state of a captured graph: tensors and containers that names in the function lead to.
 
-In: a Run, which says where it found them; the places as they are in another call. Out: `Found`,
-what is there now, or nothing and the reason (`missed`).
+In: a Run, which says where it found them; the places as they are in another call. Out: what is
+there now (`FoundState`), or nothing and the reason (`missed`).
 Sits above the runs, under the captured graph.
 Invariant: what is found is of the kind that was captured, and what was one object is one again.
 """
@@ -35,7 +35,7 @@ class _Node:
 
 
 @dataclass(slots=True)
-class Found:
+class FoundState:
     """What is in the places of the state: the objects on the way, tensors, their storages."""
 
     objects: list[Any]
@@ -43,7 +43,7 @@ class Found:
     storages: dict[Label, UOp]
 
 
-class State:
+class CapturedState:
     """Which known tensors and containers a replay has to find, parents before children."""
 
     def __init__(self, run: Run, places: Sequence[Place]) -> None:
@@ -68,11 +68,11 @@ class State:
         """Hold nothing of what was found."""
         self._last = None
 
-    def container(self, label: Label, found: Found) -> Any:
+    def container(self, label: Label, found: FoundState) -> Any:
         """The object of a label on the way to the state."""
         return found.objects[self._numbers[label]]
 
-    def find(self, call: Arguments, places: Sequence[Place]) -> Found | None:
+    def find(self, call: Arguments, places: Sequence[Place]) -> FoundState | None:
         """What is there, quickly if nothing changed; None if it does not fit."""
         self.places = places
         roots = [place.value() for place in places]
@@ -99,7 +99,7 @@ class State:
         self._last = (tensors, cells, [cell._value for cell in cells], found.storages)
         return found
 
-    def _look(self, roots: Sequence[Any]) -> Found | None:
+    def _look(self, roots: Sequence[Any]) -> FoundState | None:
         """What is in the places; None if something else is there."""
         objects: list[Any] = []
         tensors: dict[Label, Tensor] = {}
@@ -122,7 +122,7 @@ class State:
                     return self._miss(node.label, is_not)
         except (LookupError, AttributeError):
             return self._miss(node.label, "is gone when it is called again")
-        return Found(objects, tensors, {})
+        return FoundState(objects, tensors, {})
 
     def _miss(self, label: Label, why: str) -> Any:
         """Nothing is found: a place, as a user names it, is not as it was."""
@@ -130,7 +130,7 @@ class State:
         self.missed = "".join([str(self.places[place]), *[f".{key}" for key in path], " ", why])
         return None
 
-    def _check(self, found: Found, pending: list[Cell]) -> bool:
+    def _check(self, found: FoundState, pending: list[Cell]) -> bool:
         """Find the storage of each tensor, computed if need be; False if one is of another kind."""
         for tensor in found.tensors.values():
             cell = tensor._cell

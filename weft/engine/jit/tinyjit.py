@@ -22,7 +22,7 @@ from weft.contracts import Graph
 from weft.device import Device
 from weft.engine import record
 from weft.engine.jit.arguments import Arguments, Signature
-from weft.engine.jit.calls import Call, Entry, JitKnobs, knobs_now, numbers_replaced
+from weft.engine.jit.calls import CallKind, JitCall, JitKnobs, knobs_now, numbers_replaced
 from weft.engine.jit.capture import WindowConflict, run_recorded
 from weft.engine.jit.check import Outcome, Snapshot
 from weft.engine.jit.fast_path import FastPath
@@ -107,7 +107,7 @@ class TinyJit:
     def reset(self) -> None:
         """Forget what was captured, and give back its memory."""
         with self._lock:
-            self._entries: dict[Any, Entry] = {}
+            self._entries: dict[Any, CallKind] = {}
             self._fast_path: FastPath | None = None
             self._watch = Watch(self.function)
             self._waiting = 0  # calls since the last replay
@@ -215,7 +215,7 @@ class TinyJit:
                 self._say_why(entry, call)
             return result
 
-    def _say_why(self, entry: Entry | None, call: Call) -> None:
+    def _say_why(self, entry: CallKind | None, call: JitCall) -> None:
         """Many calls in a row ran as they are: what keeps them from being replayed."""
         if entry is not None and entry.graph is not None and entry.graph.missed:
             reason = entry.graph.missed
@@ -239,7 +239,7 @@ class TinyJit:
         )
 
     def _remember(
-        self, graph: CapturedGraph, knobs: JitKnobs, args: tuple[Any, ...], call: Call
+        self, graph: CapturedGraph, knobs: JitKnobs, args: tuple[Any, ...], call: JitCall
     ) -> None:
         """The next call may be like this one."""
         if call.arguments.values is not args or knobs.is_stepwise:
@@ -247,23 +247,23 @@ class TinyJit:
         if FastPath.fits(graph, call.arguments):
             self._fast_path = FastPath(graph, knobs, call.guards, call.arguments)
 
-    def _take_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+    def _take_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JitCall:
         arguments = Arguments(self._signature.order(args, kwargs), self._use_windows)
         return self._call_with(arguments, self._watch.now(arguments.extra))
 
-    def _call_with(self, arguments: Arguments, guards: Guards) -> Call:
+    def _call_with(self, arguments: Arguments, guards: Guards) -> JitCall:
         names = self._structures.get(guards.structure)
         if names is None:
             if len(self._structures) >= MOST_STRUCTURES:
                 self._structures.clear()
             names = self._structures[guards.structure] = next(_numbers)
         shape = (names, Device.DEFAULT, self._knobs_key, arguments.structure)
-        call = Call(arguments, guards, shape)
+        call = JitCall(arguments, guards, shape)
         call.make_key(self._parameters.get(shape) if self._parameters else None)
         return call
 
     # ------------------------------------------------------------ running
-    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call) -> Any:
+    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any], call: JitCall) -> Any:
         """Run the function, and compare with what it did the last time."""
         self._fast_path = None
         if self._watch.predict(call.arguments.extra):
@@ -291,7 +291,7 @@ class TinyJit:
         self._learn(self._entries.get(call.key) or self._add_entry(call), run, call)
         return result
 
-    def _look_back(self, run: Run, call: Call) -> Call:
+    def _look_back(self, run: Run, call: JitCall) -> JitCall:
         """What a run has shown of the function: what it executes, and what it changes."""
         watch = self._watch
         if watch.observed.impure is not None:
@@ -315,7 +315,7 @@ class TinyJit:
         return call
 
     # ------------------------------------------------------------ numbers as parameters
-    def _count_numbers(self, call: Call) -> bool:
+    def _count_numbers(self, call: JitCall) -> bool:
         """Many calls that differ in one number only: it becomes a parameter. Whether it did."""
         seen = self._seen.setdefault(call.shape, [])
         numbers = call.key[1]
@@ -344,7 +344,7 @@ class TinyJit:
         return False
 
     def _run_with_parameters(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], call: JitCall
     ) -> Any:
         """Run with stand-ins for the numbers that change; undo it, run plainly, and compare."""
         places = call.guards.places
@@ -376,7 +376,7 @@ class TinyJit:
             self._learn(entry or self._add_entry(call), run, call)
         return result
 
-    def _give_up_numbers(self, call: Call, *values: Any) -> None:
+    def _give_up_numbers(self, call: JitCall, *values: Any) -> None:
         """A number that is more than a value: new values of it are not captured any more."""
         self._entries.pop(call.key, None)
         self._parameters.pop(call.shape, None)
@@ -392,7 +392,7 @@ class TinyJit:
 
     # ------------------------------------------------------------ checking
     def _replay_checked(
-        self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call
+        self, entry: CallKind, args: tuple[Any, ...], kwargs: dict[str, Any], call: JitCall
     ) -> Any:
         """Replay, undo it, run plainly, and compare what both left behind."""
         assert entry.graph is not None
@@ -414,8 +414,8 @@ class TinyJit:
         raise JitError(f"{self!r} gives something else when it is replayed: {found}")
 
     # ------------------------------------------------------------ learning
-    def _add_entry(self, call: Call) -> Entry:
-        entry = self._entries[call.key] = Entry(call.kept)
+    def _add_entry(self, call: JitCall) -> CallKind:
+        entry = self._entries[call.key] = CallKind(call.kept)
         shapes = {shape for shape, _ in self._entries}
         if len(shapes) > MANY_GRAPHS:
             self._warn(
@@ -428,7 +428,7 @@ class TinyJit:
             self._entries.pop(next(iter(self._entries)))
         return entry
 
-    def _learn(self, entry: Entry, run: Run, call: Call) -> None:
+    def _learn(self, entry: CallKind, run: Run, call: JitCall) -> None:
         """Two runs in a row that did the same are what every further call does."""
         last, entry.last = entry.last, run
         given, entry.last_given = entry.last_given, call.given
