@@ -29,12 +29,10 @@ _SMALL_COPY = 64 << 10
 # The most bytes that go through pinned memory at once, and the least that are worth a call: on an
 # H200 pieces of 4 MB go at 53.6 GB/s, of 1 MB at 48.5, one copy of all at 55.5.
 _CHUNK_BYTES = 4 << 20
-_LEAST_PIECE = 512 << 10
+_LEAST_PIECE = 2 << 20
 # Threads that move bytes between ordinary and pinned memory: one moves 5 to 10 GB/s, the bus 55;
 # with 8 of them 1 GiB goes in at 51 GB/s, with 16 at 45 to 49.
 _MOVERS = 8
-# pieces of each, so that the first is on its way while the others are moved
-_PIECES = 4
 # Pinned memory that results are read to; beyond it they go to ordinary memory.
 _MOST_PINNED = 8 << 30
 _PORTABLE = 1
@@ -182,8 +180,7 @@ class Staging:
 
         A chunk is ready when it is given to `move`.
         """
-        share = round_up(nbytes // (_MOVERS * _PIECES), 4096)
-        piece = min(_CHUNK_BYTES, max(_LEAST_PIECE, share))
+        piece = min(_CHUNK_BYTES, max(_LEAST_PIECE, round_up(nbytes // _MOVERS, 4096)))
         starts = range(0, nbytes, piece)
         movers = min(_MOVERS, os.cpu_count() or 1, len(starts))
 
