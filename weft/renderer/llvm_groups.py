@@ -268,14 +268,15 @@ class GroupFunction(LLVMFunction):
         names: list[str] = []
         memory, kind = place.src[0], self.memory_type(dtype)
         facts = ", !invariant.load !0" if memory in self.read_only else ""
-        size = dtype.scalar().itemsize
         for first, count, align in self.chunks(place, dtype):
-            # One by one, with what is known of each: LLVM takes wide ones apart and forgets that
-            # they do not change, and makes wide ones of neighbours again in the end.
-            for lane in range(count):
-                address = f"{self.pointer(memory)} {self.address(place, first + lane)}"
-                known = align if lane == 0 else (lane * size) & -(lane * size)
-                names.append(self.emit(f"load {kind}, {address}, align {known}{facts}"))
+            address = f"{self.pointer(memory)} {self.address(place, first)}"
+            wide = kind if count == 1 else f"<{count} x {kind}>"
+            value = self.emit(f"load {wide}, {address}, align {align}{facts}")
+            if count == 1:
+                names.append(value)
+            else:
+                lanes = [f"extractelement {wide} {value}, i32 {k}" for k in range(count)]
+                names += [self.emit(text) for text in lanes]
         if dtype.kind == "bool":
             return tuple([self.emit(f"icmp ne i8 {name}, 0") for name in names])
         return tuple(names)

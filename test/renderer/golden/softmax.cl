@@ -7,98 +7,85 @@ __kernel void softmax(__global float* data0, __global const float* data1) {
   __local float buf2[128];
   int gidx0 = get_group_id(0);
   int lidx0 = get_local_id(0);
-  int alu0 = (gidx0 * 512) + (lidx0 * 4);
-  float4 val0 = vload4(0, data1 + alu0);
+  int alu0 = (gidx0 * 512) + lidx0;
   int alu1 = lidx0 & 7;
   bool alu2 = lidx0 < 8;
-  float2 alu3 = (float2)(val0.s0, val0.s1);
-  float2 alu4 = (float2)(val0.s2, val0.s3);
-  uchar2 alu5 = (uchar2)(alu3.s0 < alu4.s0, alu3.s1 < alu4.s1);
-  uchar2 alu6 = (uchar2)(alu4.s0 < alu3.s0, alu4.s1 < alu3.s1);
-  uchar2 alu7 = (uchar2)(alu3.s0 == alu4.s0, alu3.s1 == alu4.s1);
-  int2 alu8 = (int2)(as_int(alu3.s0), as_int(alu3.s1));
-  int2 alu9 = (int2)(as_int(alu4.s0), as_int(alu4.s1));
-  int2 alu10 = (int2)(alu8.s0 & alu9.s0, alu8.s1 & alu9.s1);
-  float2 alu11 = (float2)(as_float(alu10.s0), as_float(alu10.s1));
-  float2 alu12 = alu3 + alu4;
-  float2 alu13 = (float2)(alu7.s0 ? alu11.s0 : alu12.s0, alu7.s1 ? alu11.s1 : alu12.s1);
-  float2 alu14 = (float2)(alu6.s0 ? alu3.s0 : alu13.s0, alu6.s1 ? alu3.s1 : alu13.s1);
-  float2 alu15 = (float2)(alu5.s0 ? alu4.s0 : alu14.s0, alu5.s1 ? alu4.s1 : alu14.s1);
-  float alu16 = alu15.s0;
-  float alu17 = alu15.s1;
-  float alu18 = (alu17 < alu16) ? alu16 : ((alu16 == alu17) ? as_float(as_int(alu16) & as_int(alu17)) : (alu16 + alu17));
-  buf0[lidx0] = (alu16 < alu17) ? alu17 : alu18;
-  barrier(CLK_LOCAL_MEM_FENCE);
-  int alu19 = alu1 * 16;
   float acc0 = -INFINITY;
-  for (int ridx0 = 0; ridx0 < 16; ridx0++) {
-    float val1 = buf0[alu19 + ridx0];
-    float val2 = acc0;
-    float alu20 = (val1 < val2) ? val2 : ((val2 == val1) ? as_float(as_int(val2) & as_int(val1)) : (val2 + val1));
-    acc0 = (val2 < val1) ? val1 : alu20;
+  for (int ridx0 = 0; ridx0 < 4; ridx0++) {
+    float val0 = data1[alu0 + (ridx0 * 128)];
+    float val1 = acc0;
+    float alu3 = (val0 < val1) ? val1 : ((val1 == val0) ? as_float(as_int(val1) & as_int(val0)) : (val1 + val0));
+    acc0 = (val1 < val0) ? val0 : alu3;
   }
-  float val3 = acc0;
-  if (alu2) buf1[alu1] = val3;
+  float val2 = acc0;
+  buf0[lidx0] = val2;
   barrier(CLK_LOCAL_MEM_FENCE);
+  int alu4 = alu1 * 16;
   float acc1 = -INFINITY;
-  for (int ridx1 = 0; ridx1 < 8; ridx1++) {
-    float val4 = buf1[ridx1];
-    float val5 = acc1;
-    float alu21 = (val4 < val5) ? val5 : ((val5 == val4) ? as_float(as_int(val5) & as_int(val4)) : (val5 + val4));
-    acc1 = (val5 < val4) ? val4 : alu21;
+  for (int ridx1 = 0; ridx1 < 16; ridx1++) {
+    float val3 = buf0[alu4 + ridx1];
+    float val4 = acc1;
+    float alu5 = (val3 < val4) ? val4 : ((val4 == val3) ? as_float(as_int(val4) & as_int(val3)) : (val4 + val3));
+    acc1 = (val4 < val3) ? val3 : alu5;
   }
-  float val6 = acc1;
-  float alu22 = -val6;
-  float4 alu23 = (float4)(alu22, alu22, alu22, alu22);
-  float4 alu24 = val0 + alu23;
-  uchar4 alu25 = (uchar4)(129.0f < alu24.s0, 129.0f < alu24.s1, 129.0f < alu24.s2, 129.0f < alu24.s3);
-  float4 alu26 = (float4)(alu25.s0 ? 129.0f : alu24.s0, alu25.s1 ? 129.0f : alu24.s1, alu25.s2 ? 129.0f : alu24.s2, alu25.s3 ? 129.0f : alu24.s3);
-  uchar4 alu27 = (uchar4)(alu26.s0 < -151.0f, alu26.s1 < -151.0f, alu26.s2 < -151.0f, alu26.s3 < -151.0f);
-  float4 alu28 = (float4)(alu27.s0 ? -151.0f : alu26.s0, alu27.s1 ? -151.0f : alu26.s1, alu27.s2 ? -151.0f : alu26.s2, alu27.s3 ? -151.0f : alu26.s3);
-  uchar4 alu29 = (uchar4)(alu28.s0 < -124.0f, alu28.s1 < -124.0f, alu28.s2 < -124.0f, alu28.s3 < -124.0f);
-  float4 alu30 = (float4)(12583038.0f, 12583038.0f, 12583038.0f, 12583038.0f);
-  float4 alu31 = alu28 + alu30;
-  float4 alu32 = (float4)(-12583038.0f, -12583038.0f, -12583038.0f, -12583038.0f);
-  float4 alu33 = alu31 + alu32;
-  float4 alu34 = (float4)(-alu33.s0, -alu33.s1, -alu33.s2, -alu33.s3);
-  float4 alu35 = alu28 + alu34;
-  float4 alu36 = (float4)(fma(0.0003070668f, alu35.s0, 0.0026797801f), fma(0.0003070668f, alu35.s1, 0.0026797801f), fma(0.0003070668f, alu35.s2, 0.0026797801f), fma(0.0003070668f, alu35.s3, 0.0026797801f));
-  float4 alu37 = (float4)(fma(alu36.s0, alu35.s0, 0.019236876f), fma(alu36.s1, alu35.s1, 0.019236876f), fma(alu36.s2, alu35.s2, 0.019236876f), fma(alu36.s3, alu35.s3, 0.019236876f));
-  float4 alu38 = (float4)(fma(alu37.s0, alu35.s0, 0.11100665f), fma(alu37.s1, alu35.s1, 0.11100665f), fma(alu37.s2, alu35.s2, 0.11100665f), fma(alu37.s3, alu35.s3, 0.11100665f));
-  float4 alu39 = (float4)(fma(alu38.s0, alu35.s0, 0.48045295f), fma(alu38.s1, alu35.s1, 0.48045295f), fma(alu38.s2, alu35.s2, 0.48045295f), fma(alu38.s3, alu35.s3, 0.48045295f));
-  float4 alu40 = (float4)(fma(alu39.s0, alu35.s0, 1.3862944f), fma(alu39.s1, alu35.s1, 1.3862944f), fma(alu39.s2, alu35.s2, 1.3862944f), fma(alu39.s3, alu35.s3, 1.3862944f));
-  float4 alu41 = (float4)(fma(alu40.s0, alu35.s0, 2.0f), fma(alu40.s1, alu35.s1, 2.0f), fma(alu40.s2, alu35.s2, 2.0f), fma(alu40.s3, alu35.s3, 2.0f));
-  int4 alu42 = (int4)(as_int(alu31.s0), as_int(alu31.s1), as_int(alu31.s2), as_int(alu31.s3));
-  int4 alu43 = (int4)((int)((uint)alu42.s0 << 23), (int)((uint)alu42.s1 << 23), (int)((uint)alu42.s2 << 23), (int)((uint)alu42.s3 << 23));
-  int4 alu44 = (int4)((int)((uint)alu43.s0 + (uint)536870912), (int)((uint)alu43.s1 + (uint)536870912), (int)((uint)alu43.s2 + (uint)536870912), (int)((uint)alu43.s3 + (uint)536870912));
-  int4 alu45 = (int4)(alu29.s0 ? alu44.s0 : alu43.s0, alu29.s1 ? alu44.s1 : alu43.s1, alu29.s2 ? alu44.s2 : alu43.s2, alu29.s3 ? alu44.s3 : alu43.s3);
-  float4 alu46 = (float4)(as_float(alu45.s0), as_float(alu45.s1), as_float(alu45.s2), as_float(alu45.s3));
-  float4 alu47 = alu41 * alu46;
-  float4 alu48 = (float4)(5.421011e-20f, 5.421011e-20f, 5.421011e-20f, 5.421011e-20f);
-  float4 alu49 = alu47 * alu48;
-  float4 alu50 = (float4)(alu29.s0 ? alu49.s0 : alu47.s0, alu29.s1 ? alu49.s1 : alu47.s1, alu29.s2 ? alu49.s2 : alu47.s2, alu29.s3 ? alu49.s3 : alu47.s3);
-  float2 alu51 = (float2)(alu50.s0, alu50.s1);
-  float2 alu52 = (float2)(alu50.s2, alu50.s3);
-  float2 alu53 = alu51 + alu52;
-  buf2[lidx0] = alu53.s0 + alu53.s1;
+  float val5 = acc1;
+  if (alu2) buf1[alu1] = val5;
   barrier(CLK_LOCAL_MEM_FENCE);
-  float acc2 = 0.0f;
-  for (int ridx2 = 0; ridx2 < 16; ridx2++) {
-    float val7 = buf2[alu19 + ridx2];
-    float val8 = acc2;
-    acc2 = val8 + val7;
+  float acc2 = -INFINITY;
+  for (int ridx2 = 0; ridx2 < 8; ridx2++) {
+    float val6 = buf1[ridx2];
+    float val7 = acc2;
+    float alu6 = (val6 < val7) ? val7 : ((val7 == val6) ? as_float(as_int(val7) & as_int(val6)) : (val7 + val6));
+    acc2 = (val7 < val6) ? val6 : alu6;
   }
-  float val9 = acc2;
-  if (alu2) buf3[alu1] = val9;
-  barrier(CLK_LOCAL_MEM_FENCE);
+  float val8 = acc2;
+  float alu7 = -val8;
   float acc3 = 0.0f;
-  for (int ridx3 = 0; ridx3 < 8; ridx3++) {
-    float val10 = buf3[ridx3];
-    float val11 = acc3;
-    acc3 = val11 + val10;
+  for (int ridx3 = 0; ridx3 < 4; ridx3++) {
+    float val9 = data1[alu0 + (ridx3 * 128)];
+    float alu8 = val9 + alu7;
+    float alu9 = (129.0f < alu8) ? 129.0f : alu8;
+    float alu10 = (alu9 < -151.0f) ? -151.0f : alu9;
+    bool alu11 = alu10 < -124.0f;
+    float alu12 = alu10 + 12583038.0f;
+    float alu13 = alu10 + (-(alu12 + -12583038.0f));
+    float alu14 = fma(fma(fma(0.0003070668f, alu13, 0.0026797801f), alu13, 0.019236876f), alu13, 0.11100665f);
+    int alu15 = (int)((uint)as_int(alu12) << 23);
+    float alu16 = fma(fma(fma(alu14, alu13, 0.48045295f), alu13, 1.3862944f), alu13, 2.0f) * as_float(alu11 ? (int)((uint)alu15 + (uint)536870912) : alu15);
+    float val10 = acc3;
+    acc3 = val10 + (alu11 ? (alu16 * 5.421011e-20f) : alu16);
   }
-  float val12 = acc3;
-  float4 alu54 = (float4)(val12, val12, val12, val12);
-  float4 alu55 = alu50 / alu54;
-  vstore4(alu55, 0, data0 + alu0);
+  float val11 = acc3;
+  buf2[lidx0] = val11;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  float acc4 = 0.0f;
+  for (int ridx4 = 0; ridx4 < 16; ridx4++) {
+    float val12 = buf2[alu4 + ridx4];
+    float val13 = acc4;
+    acc4 = val13 + val12;
+  }
+  float val14 = acc4;
+  if (alu2) buf3[alu1] = val14;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  float acc5 = 0.0f;
+  for (int ridx5 = 0; ridx5 < 8; ridx5++) {
+    float val15 = buf3[ridx5];
+    float val16 = acc5;
+    acc5 = val16 + val15;
+  }
+  float val17 = acc5;
+  for (int ridx6 = 0; ridx6 < 4; ridx6++) {
+    int alu17 = alu0 + (ridx6 * 128);
+    float val18 = data1[alu17];
+    float alu18 = val18 + alu7;
+    float alu19 = (129.0f < alu18) ? 129.0f : alu18;
+    float alu20 = (alu19 < -151.0f) ? -151.0f : alu19;
+    bool alu21 = alu20 < -124.0f;
+    float alu22 = alu20 + 12583038.0f;
+    float alu23 = alu20 + (-(alu22 + -12583038.0f));
+    float alu24 = fma(fma(fma(0.0003070668f, alu23, 0.0026797801f), alu23, 0.019236876f), alu23, 0.11100665f);
+    int alu25 = (int)((uint)as_int(alu22) << 23);
+    float alu26 = fma(fma(fma(alu24, alu23, 0.48045295f), alu23, 1.3862944f), alu23, 2.0f) * as_float(alu21 ? (int)((uint)alu25 + (uint)536870912) : alu25);
+    data0[alu17] = (alu21 ? (alu26 * 5.421011e-20f) : alu26) / val17;
+  }
 }

@@ -8,73 +8,67 @@ kernel void softmax(device float* data0 [[buffer(0)]], const device float* data1
   threadgroup float buf2[128];
   int gidx0 = group.x;
   int lidx0 = thread_index.x;
-  int alu0 = (gidx0 * 512) + (lidx0 * 4);
-  float4 val0 = *(const device packed_float4*)(data1 + alu0);
+  int alu0 = (gidx0 * 512) + lidx0;
   int alu1 = lidx0 & 7;
   bool alu2 = lidx0 < 8;
-  float2 alu3 = float2(val0[0], val0[1]);
-  float2 alu4 = float2(val0[2], val0[3]);
-  bool2 alu5 = bool2(alu3[0] < alu4[0], alu3[1] < alu4[1]);
-  bool2 alu6 = bool2(alu4[0] < alu3[0], alu4[1] < alu3[1]);
-  bool2 alu7 = bool2(alu3[0] == alu4[0], alu3[1] == alu4[1]);
-  int2 alu8 = int2(as_type<int>(alu3[0]), as_type<int>(alu3[1]));
-  int2 alu9 = int2(as_type<int>(alu4[0]), as_type<int>(alu4[1]));
-  int2 alu10 = int2(alu8[0] & alu9[0], alu8[1] & alu9[1]);
-  float2 alu11 = float2(as_type<float>(alu10[0]), as_type<float>(alu10[1]));
-  float2 alu12 = alu3 + alu4;
-  float2 alu13 = float2(alu7[0] ? alu11[0] : alu12[0], alu7[1] ? alu11[1] : alu12[1]);
-  float2 alu14 = float2(alu6[0] ? alu3[0] : alu13[0], alu6[1] ? alu3[1] : alu13[1]);
-  float2 alu15 = float2(alu5[0] ? alu4[0] : alu14[0], alu5[1] ? alu4[1] : alu14[1]);
-  float alu16 = alu15[0];
-  float alu17 = alu15[1];
-  float alu18 = (alu16 == alu17) ? as_type<float>(as_type<int>(alu16) & as_type<int>(alu17)) : (alu16 + alu17);
-  buf0[lidx0] = (alu16 < alu17) ? alu17 : ((alu17 < alu16) ? alu16 : alu18);
-  threadgroup_barrier(mem_flags::mem_threadgroup);
-  int alu19 = alu1 * 16;
   float acc0 = -INFINITY;
-  for (int ridx0 = 0; ridx0 < 16; ridx0++) {
-    float val1 = buf0[alu19 + ridx0];
-    float val2 = acc0;
-    float alu20 = (val2 == val1) ? as_type<float>(as_type<int>(val2) & as_type<int>(val1)) : (val2 + val1);
-    acc0 = (val2 < val1) ? val1 : ((val1 < val2) ? val2 : alu20);
+  for (int ridx0 = 0; ridx0 < 4; ridx0++) {
+    float val0 = data1[alu0 + (ridx0 * 128)];
+    float val1 = acc0;
+    float alu3 = (val1 == val0) ? as_type<float>(as_type<int>(val1) & as_type<int>(val0)) : (val1 + val0);
+    acc0 = (val1 < val0) ? val0 : ((val0 < val1) ? val1 : alu3);
   }
-  float val3 = acc0;
-  if (alu2) buf1[alu1] = val3;
+  float val2 = acc0;
+  buf0[lidx0] = val2;
   threadgroup_barrier(mem_flags::mem_threadgroup);
+  int alu4 = alu1 * 16;
   float acc1 = -INFINITY;
-  for (int ridx1 = 0; ridx1 < 8; ridx1++) {
-    float val4 = buf1[ridx1];
-    float val5 = acc1;
-    float alu21 = (val5 == val4) ? as_type<float>(as_type<int>(val5) & as_type<int>(val4)) : (val5 + val4);
-    acc1 = (val5 < val4) ? val4 : ((val4 < val5) ? val5 : alu21);
+  for (int ridx1 = 0; ridx1 < 16; ridx1++) {
+    float val3 = buf0[alu4 + ridx1];
+    float val4 = acc1;
+    float alu5 = (val4 == val3) ? as_type<float>(as_type<int>(val4) & as_type<int>(val3)) : (val4 + val3);
+    acc1 = (val4 < val3) ? val3 : ((val3 < val4) ? val4 : alu5);
   }
-  float val6 = acc1;
-  float alu22 = -val6;
-  float4 alu23 = float4(alu22, alu22, alu22, alu22);
-  float4 alu24 = val0 + alu23;
-  float4 alu25 = float4(precise::exp2(alu24[0]), precise::exp2(alu24[1]), precise::exp2(alu24[2]), precise::exp2(alu24[3]));
-  float2 alu26 = float2(alu25[0], alu25[1]);
-  float2 alu27 = float2(alu25[2], alu25[3]);
-  float2 alu28 = alu26 + alu27;
-  buf2[lidx0] = alu28[0] + alu28[1];
+  float val5 = acc1;
+  if (alu2) buf1[alu1] = val5;
   threadgroup_barrier(mem_flags::mem_threadgroup);
-  float acc2 = 0.0f;
-  for (int ridx2 = 0; ridx2 < 16; ridx2++) {
-    float val7 = buf2[alu19 + ridx2];
-    float val8 = acc2;
-    acc2 = val8 + val7;
+  float acc2 = -INFINITY;
+  for (int ridx2 = 0; ridx2 < 8; ridx2++) {
+    float val6 = buf1[ridx2];
+    float val7 = acc2;
+    float alu6 = (val7 == val6) ? as_type<float>(as_type<int>(val7) & as_type<int>(val6)) : (val7 + val6);
+    acc2 = (val7 < val6) ? val6 : ((val6 < val7) ? val7 : alu6);
   }
-  float val9 = acc2;
-  if (alu2) buf3[alu1] = val9;
-  threadgroup_barrier(mem_flags::mem_threadgroup);
+  float val8 = acc2;
+  float alu7 = -val8;
   float acc3 = 0.0f;
-  for (int ridx3 = 0; ridx3 < 8; ridx3++) {
-    float val10 = buf3[ridx3];
-    float val11 = acc3;
-    acc3 = val11 + val10;
+  for (int ridx3 = 0; ridx3 < 4; ridx3++) {
+    float val9 = data1[alu0 + (ridx3 * 128)];
+    float val10 = acc3;
+    acc3 = val10 + precise::exp2(val9 + alu7);
   }
-  float val12 = acc3;
-  float4 alu29 = float4(val12, val12, val12, val12);
-  float4 alu30 = alu25 / alu29;
-  *(device packed_float4*)(data0 + alu0) = alu30;
+  float val11 = acc3;
+  buf2[lidx0] = val11;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  float acc4 = 0.0f;
+  for (int ridx4 = 0; ridx4 < 16; ridx4++) {
+    float val12 = buf2[alu4 + ridx4];
+    float val13 = acc4;
+    acc4 = val13 + val12;
+  }
+  float val14 = acc4;
+  if (alu2) buf3[alu1] = val14;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  float acc5 = 0.0f;
+  for (int ridx5 = 0; ridx5 < 8; ridx5++) {
+    float val15 = buf3[ridx5];
+    float val16 = acc5;
+    acc5 = val16 + val15;
+  }
+  float val17 = acc5;
+  for (int ridx6 = 0; ridx6 < 4; ridx6++) {
+    int alu8 = alu0 + (ridx6 * 128);
+    float val18 = data1[alu8];
+    data0[alu8] = precise::exp2(val18 + alu7) / val17;
+  }
 }

@@ -9,76 +9,67 @@ fn infinity() -> f32 { var bits = 0x7f800000u; return bitcast<f32>(bits); }
 fn softmax(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) thread: vec3<u32>) {
   let gidx0: i32 = i32(group.x);
   let lidx0: i32 = i32(thread.x);
-  let alu0: i32 = (gidx0 * 512) + (lidx0 * 4);
-  let val0: vec4<f32> = vec4<f32>(data1[alu0], data1[alu0 + 1], data1[alu0 + 2], data1[alu0 + 3]);
+  let alu0: i32 = (gidx0 * 512) + lidx0;
   let alu1: i32 = lidx0 & 7;
   let alu2: bool = lidx0 < 8;
-  let alu3: vec2<f32> = vec2<f32>(val0[0], val0[1]);
-  let alu4: vec2<f32> = vec2<f32>(val0[2], val0[3]);
-  let alu5: vec2<bool> = vec2<bool>(alu3[0] < alu4[0], alu3[1] < alu4[1]);
-  let alu6: vec2<bool> = vec2<bool>(alu4[0] < alu3[0], alu4[1] < alu3[1]);
-  let alu7: vec2<bool> = vec2<bool>(alu3[0] == alu4[0], alu3[1] == alu4[1]);
-  let alu8: vec2<i32> = vec2<i32>(bitcast<i32>(alu3[0]), bitcast<i32>(alu3[1]));
-  let alu9: vec2<i32> = vec2<i32>(bitcast<i32>(alu4[0]), bitcast<i32>(alu4[1]));
-  let alu10: vec2<i32> = vec2<i32>(alu8[0] & alu9[0], alu8[1] & alu9[1]);
-  let alu11: vec2<f32> = vec2<f32>(bitcast<f32>(alu10[0]), bitcast<f32>(alu10[1]));
-  let alu12: vec2<f32> = alu3 + alu4;
-  let alu13: vec2<f32> = vec2<f32>(select(alu12[0], alu11[0], alu7[0]), select(alu12[1], alu11[1], alu7[1]));
-  let alu14: vec2<f32> = vec2<f32>(select(alu13[0], alu3[0], alu6[0]), select(alu13[1], alu3[1], alu6[1]));
-  let alu15: vec2<f32> = vec2<f32>(select(alu14[0], alu4[0], alu5[0]), select(alu14[1], alu4[1], alu5[1]));
-  let alu16: f32 = alu15[0];
-  let alu17: f32 = alu15[1];
-  let alu18: f32 = select(alu16 + alu17, bitcast<f32>(bitcast<i32>(alu16) & bitcast<i32>(alu17)), alu16 == alu17);
-  buf0[lidx0] = select(select(alu18, alu16, alu17 < alu16), alu17, alu16 < alu17);
-  workgroupBarrier();
-  let alu19: i32 = alu1 * 16;
   var acc0: f32 = -infinity();
-  for (var ridx0: i32 = 0; ridx0 < 16; ridx0++) {
-    let val1: f32 = buf0[alu19 + ridx0];
-    let val2: f32 = acc0;
-    let alu20: f32 = select(val2 + val1, bitcast<f32>(bitcast<i32>(val2) & bitcast<i32>(val1)), val2 == val1);
-    acc0 = select(select(alu20, val2, val1 < val2), val1, val2 < val1);
+  for (var ridx0: i32 = 0; ridx0 < 4; ridx0++) {
+    let val0: f32 = data1[alu0 + (ridx0 * 128)];
+    let val1: f32 = acc0;
+    let alu3: f32 = select(val1 + val0, bitcast<f32>(bitcast<i32>(val1) & bitcast<i32>(val0)), val1 == val0);
+    acc0 = select(select(alu3, val1, val0 < val1), val0, val1 < val0);
   }
-  let val3: f32 = acc0;
-  if (alu2) { buf1[alu1] = val3; }
+  let val2: f32 = acc0;
+  buf0[lidx0] = val2;
   workgroupBarrier();
+  let alu4: i32 = alu1 * 16;
   var acc1: f32 = -infinity();
-  for (var ridx1: i32 = 0; ridx1 < 8; ridx1++) {
-    let val4: f32 = buf1[ridx1];
-    let val5: f32 = acc1;
-    let alu21: f32 = select(val5 + val4, bitcast<f32>(bitcast<i32>(val5) & bitcast<i32>(val4)), val5 == val4);
-    acc1 = select(select(alu21, val5, val4 < val5), val4, val5 < val4);
+  for (var ridx1: i32 = 0; ridx1 < 16; ridx1++) {
+    let val3: f32 = buf0[alu4 + ridx1];
+    let val4: f32 = acc1;
+    let alu5: f32 = select(val4 + val3, bitcast<f32>(bitcast<i32>(val4) & bitcast<i32>(val3)), val4 == val3);
+    acc1 = select(select(alu5, val4, val3 < val4), val3, val4 < val3);
   }
-  let val6: f32 = acc1;
-  let alu22: f32 = -val6;
-  let alu23: vec4<f32> = vec4<f32>(alu22, alu22, alu22, alu22);
-  let alu24: vec4<f32> = val0 + alu23;
-  let alu25: vec4<f32> = vec4<f32>(exp2(alu24[0]), exp2(alu24[1]), exp2(alu24[2]), exp2(alu24[3]));
-  let alu26: vec2<f32> = vec2<f32>(alu25[0], alu25[1]);
-  let alu27: vec2<f32> = vec2<f32>(alu25[2], alu25[3]);
-  let alu28: vec2<f32> = alu26 + alu27;
-  buf2[lidx0] = alu28[0] + alu28[1];
+  let val5: f32 = acc1;
+  if (alu2) { buf1[alu1] = val5; }
   workgroupBarrier();
-  var acc2: f32 = 0.0f;
-  for (var ridx2: i32 = 0; ridx2 < 16; ridx2++) {
-    let val7: f32 = buf2[alu19 + ridx2];
-    let val8: f32 = acc2;
-    acc2 = val8 + val7;
+  var acc2: f32 = -infinity();
+  for (var ridx2: i32 = 0; ridx2 < 8; ridx2++) {
+    let val6: f32 = buf1[ridx2];
+    let val7: f32 = acc2;
+    let alu6: f32 = select(val7 + val6, bitcast<f32>(bitcast<i32>(val7) & bitcast<i32>(val6)), val7 == val6);
+    acc2 = select(select(alu6, val7, val6 < val7), val6, val7 < val6);
   }
-  let val9: f32 = acc2;
-  if (alu2) { buf3[alu1] = val9; }
-  workgroupBarrier();
+  let val8: f32 = acc2;
+  let alu7: f32 = -val8;
   var acc3: f32 = 0.0f;
-  for (var ridx3: i32 = 0; ridx3 < 8; ridx3++) {
-    let val10: f32 = buf3[ridx3];
-    let val11: f32 = acc3;
-    acc3 = val11 + val10;
+  for (var ridx3: i32 = 0; ridx3 < 4; ridx3++) {
+    let val9: f32 = data1[alu0 + (ridx3 * 128)];
+    let val10: f32 = acc3;
+    acc3 = val10 + exp2(val9 + alu7);
   }
-  let val12: f32 = acc3;
-  let alu29: vec4<f32> = vec4<f32>(val12, val12, val12, val12);
-  let alu30: vec4<f32> = alu25 / alu29;
-  data0[alu0] = alu30[0];
-  data0[alu0 + 1] = alu30[1];
-  data0[alu0 + 2] = alu30[2];
-  data0[alu0 + 3] = alu30[3];
+  let val11: f32 = acc3;
+  buf2[lidx0] = val11;
+  workgroupBarrier();
+  var acc4: f32 = 0.0f;
+  for (var ridx4: i32 = 0; ridx4 < 16; ridx4++) {
+    let val12: f32 = buf2[alu4 + ridx4];
+    let val13: f32 = acc4;
+    acc4 = val13 + val12;
+  }
+  let val14: f32 = acc4;
+  if (alu2) { buf3[alu1] = val14; }
+  workgroupBarrier();
+  var acc5: f32 = 0.0f;
+  for (var ridx5: i32 = 0; ridx5 < 8; ridx5++) {
+    let val15: f32 = buf3[ridx5];
+    let val16: f32 = acc5;
+    acc5 = val16 + val15;
+  }
+  let val17: f32 = acc5;
+  for (var ridx6: i32 = 0; ridx6 < 4; ridx6++) {
+    let alu8: i32 = alu0 + (ridx6 * 128);
+    let val18: f32 = data1[alu8];
+    data0[alu8] = exp2(val18 + alu7) / val17;
+  }
 }

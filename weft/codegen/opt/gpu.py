@@ -149,8 +149,7 @@ def _plan(nest: Nest, target: Target) -> list[Opt]:
         return _plan_rows(nest, reductions, target)
     # threads that differ only in what a reduction does not depend on would all repeat it
     axes = [axis for axis in nest.outputs if all([axis in body.around for body in reductions])]
-    lanes = 1 if reductions else target.thread_lanes
-    return _plan_outputs(nest, axes, target, _group_size(target), lanes)
+    return _plan_outputs(nest, axes, target, _group_size(target), lanes=not reductions)
 
 
 def _group_size(target: Target) -> int:
@@ -173,19 +172,16 @@ def _fast_axis(items: list[Item], axes: list[UOp]) -> UOp | None:
 
 # ------------------------------------------------------------ a thread per output
 def _plan_outputs(
-    nest: Nest, axes: list[UOp], target: Target, threads: int, lanes: int
+    nest: Nest, axes: list[UOp], target: Target, threads: int, lanes: bool
 ) -> list[Opt]:
-    """Threads along the axis that is contiguous in memory, what is left over along the others.
-
-    Each has up to `lanes` neighbours.
-    """
+    """Threads along the axis that is contiguous in memory, what is left over along the others."""
     opts: list[Opt] = []
     items = [item for body in nest.bodies for item in body.items]
     fast = _fast_axis(items, axes)
     others = [axis for axis in reversed(axes) if axis is not fast and _is_fixed(axis)]
     for axis in [] if fast is None else [fast, *others]:
         number, size = axis.arg.number, extent(axis)
-        width = min(lanes, _lanes(items, axis, target)) if lanes > 1 and axis is fast else 1
+        width = _lanes(items, axis, target) if lanes and axis is fast else 1
         if width > 1:
             opts.append(Opt(OptOps.VECTOR, number, width))
             number, size = (*number, 0), size // width
@@ -206,9 +202,9 @@ def _lanes(items: list[Item], axis: UOp, target: Target) -> int:
     widest = max(item.dtype.itemsize for item in moving)
     lanes = min(target.thread_lanes, target.vector_bytes // widest)
     weight = sum([item.weight for item in items if axis in item.ranges])
-    while lanes > 1 and (lanes * weight > MOST_WEIGHT or extent(axis) % lanes):
+    while lanes > 1 and lanes * weight > MOST_WEIGHT:
         lanes //= 2
-    return lanes
+    return lanes if lanes > 1 and extent(axis) % lanes == 0 else 1
 
 
 def _divisor_near(size: int, most: int) -> int:
@@ -236,43 +232,19 @@ def _wants_sharing(nest: Nest, body: Body) -> bool:
 def _plan_rows(nest: Nest, reductions: list[Body], target: Target) -> list[Opt]:
     """Every reduction of the nest over the threads of a group, then the outputs over the same."""
     opts: list[Opt] = []
-    shared = [(body, _fast_axis(body.items, list(body.own))) for body in reductions]
-    rows = [
-        (body, axis) for body, axis in shared if axis is not None and _wants_sharing(nest, body)
-    ]
-    free = [axis for axis in nest.outputs if not any([axis in b.around for b in reductions])]
-    lanes = _row_lanes(nest, rows, free, target)
     widest = max(volume(body.own) for body in reductions)
     threads = _group_size(target)
-    while threads > target.warp_size and threads * max(lanes, TERMS_PER_THREAD) > widest:
+    while threads > target.warp_size and threads * TERMS_PER_THREAD > widest:
         threads //= 2
-    for _, axis in rows:
-        number, terms = axis.arg.number, extent(axis)
-        if lanes > 1:
-            opts.append(Opt(OptOps.VECTOR, number, lanes))
-            number, terms = (*number, 0), terms // lanes
-        size = _sharing_size(terms, threads)
+    for body in reductions:
+        axis = _fast_axis(body.items, list(body.own))
+        if axis is None or not _wants_sharing(nest, body):
+            continue
+        size = _sharing_size(extent(axis), threads)
         if size > 1:
-            opts.append(Opt(OptOps.GROUP, number, size))
-    return opts + _plan_outputs(nest, free, target, threads, lanes)
-
-
-def _row_lanes(nest: Nest, rows: list[tuple[Body, UOp]], free: list[UOp], target: Target) -> int:
-    """Neighbours that a thread takes of a row: as many in every pass over it, so that what one
-    pass has loaded is what the next one needs.
-
-    Rows are at least as long as a warp has threads with so many.
-    """
-    found = [(body.items, axis) for body, axis in rows]
-    last = nest.bodies[-1].items
-    along = _fast_axis(last, free)
-    if along is not None:
-        found.append((last, along))
-    lanes = min([_lanes(items, axis, target) for items, axis in found], default=1)
-    shortest = min([extent(axis) for _, axis in found], default=1)
-    while lanes > 1 and lanes * target.warp_size > shortest:
-        lanes //= 2
-    return lanes
+            opts.append(Opt(OptOps.GROUP, axis.arg.number, size))
+    free = [axis for axis in nest.outputs if not any([axis in b.around for b in reductions])]
+    return opts + _plan_outputs(nest, free, target, threads, lanes=False)
 
 
 def _sharing_size(terms: int, threads: int) -> int:
