@@ -145,7 +145,9 @@ def write(path: Path, family: str, model: Any, kind: str) -> None:
             part.unlink()
         safetensors.save_file(kept, f"{folder}/model.safetensors", metadata={"format": "pt"})
         (Path(folder) / "model.safetensors.index.json").unlink(missing_ok=True)
-        loaded = type(model).from_pretrained(folder, dtype=torch.float32)
+        loaded = type(model).from_pretrained(
+            folder, dtype=torch.float32, attn_implementation="eager"
+        )
     model.load_state_dict(loaded.state_dict())
 
 

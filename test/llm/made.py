@@ -81,7 +81,11 @@ def make(name: str, **sizes: Any) -> Any:
     kind, more = MODELS[name]
     torch.manual_seed(0)
     config = getattr(transformers, kind)(**{**SIZES, **more, **sizes})
-    model = transformers.AutoModelForCausalLM.from_config(config).float().eval()
+    model = (
+        transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+        .float()
+        .eval()
+    )
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(0, 0.08)

@@ -110,7 +110,7 @@ def test_a_jitted_model_keeps_them_small(tmp_path: Path) -> None:
     assert not layer.weight._cell.is_realized
     assert len(step.captured) == 1
     # the blocks that stand in memory, and not four bytes a weight
-    reads = [node.arg.size * node.dtype.itemsize for node in step.captured._outside]
+    reads = [node.arg.size * node.dtype.itemsize for node in step.captured.state.outside]
     assert sum(reads) == 512 * 1024 // 32 * 18
 
 
