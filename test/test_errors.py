@@ -25,6 +25,7 @@ BUILTINS: dict[str, tuple[type[Exception], ...]] = {
     "MissingKeyError": (KeyError,),
     "UnknownKnob": (KeyError,),
     "OutOfMemory": (MemoryError,),
+    "LostError": (),
     "CompileError": (),
     "RewriteError": (),
     "SpecError": (),

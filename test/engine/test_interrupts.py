@@ -132,7 +132,7 @@ from weft import Tensor, TinyJit, Variable
 from weft.engine import interrupts
 from weft.errors import LostError
 interrupts.LONGEST_SECONDS = 0.5
-w = Tensor.ones(1 << 12).contiguous().realize()
+w = Tensor.ones(1 << 18).contiguous().realize()
 numbers = Tensor.arange(1 << 20).float().contiguous().realize()
 
 def first(n):
@@ -159,8 +159,8 @@ except LostError:
     print("lost", flush=True)
 if step is first:
     # what waits knows of the other length
-    w = Tensor.zeros(1 << 12).contiguous().realize()
-w.assign(Tensor.zeros(1 << 12))
+    w = Tensor.zeros(1 << 18).contiguous().realize()
+w.assign(Tensor.zeros(1 << 18))
 step(short)
 print(w.max().item())
 """
