@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import frameworks as starts  # noqa: E402
 from bench.cuda_rows import Model, Row, kernel_rows, model_rows  # noqa: E402
-from weft import Device, Tensor, TinyJit, dtypes  # noqa: E402
+from weft import Context, Device, Tensor, TinyJit, dtypes  # noqa: E402
 from weft.device import Buffer  # noqa: E402
 
 # the frameworks of this folder ask where tensors shall be
@@ -66,7 +66,12 @@ class Weft:
         inputs = [x.cast(row.dtype) if x.is_floating_point() else x for x in inputs]
         inputs = [x.contiguous().realize() for x in inputs]
         function = TinyJit(lambda *given: row.weft(*given).realize())
-        return lambda: function(*inputs)
+
+        def call() -> Any:
+            with Context(ALLOW_TF32=int(row.tf32)):
+                return function(*inputs)
+
+        return call if row.tf32 else lambda: function(*inputs)
 
     def prepare_model(self, model: Model) -> Callable[[], Any]:
         return starts.prepare("weft", model.case())[0]

@@ -85,16 +85,12 @@ def jax_softmax(jnp: Any, x: Any) -> Any:
     return powers / powers.sum(-1, keepdims=True)
 
 
-def _no_tf32(a: Any, b: Any) -> Any:
-    raise NotImplementedError("no product of float32 with fewer bits")
-
-
 def _product(name: str, size: int, dtype: str, tf32: bool = False) -> Row:
     return Row(
         f"matmul {name} {size}",
         [(size, size), (size, size)],
         dtype,
-        _no_tf32 if tf32 else lambda a, b: a @ b,
+        lambda a, b: a @ b,
         lambda torch, a, b: a @ b,
         lambda jnp, a, b: jnp.matmul(a, b, precision="default" if tf32 else "highest"),
         2.0 * size**3,

@@ -162,6 +162,7 @@ def test_matplotlib_draws_tensors() -> None:
     plot.close(figure)
 
 
+@pytest.mark.device("CPU")
 def test_pillow_takes_tensors() -> None:
     image = need("PIL.Image")
     pixels = np.arange(60, dtype=np.uint8).reshape(4, 5, 3)

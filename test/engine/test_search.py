@@ -23,6 +23,9 @@ from weft.engine import search, search_process
 from weft.engine.programs import clear_programs
 from weft.helpers import diskcache_put
 
+# kernels of groups of threads are not searched yet
+pytestmark = pytest.mark.device("CPU")
+
 
 @pytest.fixture(scope="module", autouse=True)
 def no_process_is_left() -> Iterator[None]:

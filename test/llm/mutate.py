@@ -49,7 +49,7 @@ def changed_file(data: bytes, pick: random.Random) -> bytes:
     # most of the meaning is in front
     most = len(found) if pick.random() < 0.1 else len(found) // 4
     for _ in range(pick.choice([1, 1, 2, 4, 16])):
-        place = pick.randrange(most)
+        place = pick.randrange(min(most, len(found)))
         kind = pick.randrange(6)
         if kind < 2:
             found[place] = pick.randrange(256)
