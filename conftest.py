@@ -7,8 +7,16 @@ from typing import Any
 
 import pytest
 
+
+def _has_torch() -> bool:
+    try:
+        return importlib.util.find_spec("torch") is not None
+    except ModuleNotFoundError:  # imports of it are blocked
+        return False
+
+
 # these import PyTorch, which weft does not need
-collect_ignore_glob = [] if importlib.util.find_spec("torch") else ["weft/torch/*"]
+collect_ignore_glob = [] if _has_torch() else ["weft/torch/*"]
 
 
 @pytest.fixture(autouse=True)
