@@ -52,6 +52,39 @@ def test_values_and_writes_without_a_graph(graphs: list[Any]) -> None:
     np.testing.assert_array_equal(c.numpy(), array(4, 4) * 0)
 
 
+def test_what_waits_elsewhere_does_not_slow_writes(graphs: list[Any]) -> None:
+    drawn = Tensor.rand(3) + stored(3)
+    part = stored(5)
+    part[1:3] = stored(2)
+    graph = drawn.uop
+    for _ in range(2):
+        test_values_and_writes_without_a_graph(graphs)
+    assert drawn.uop is graph and not part._cell.is_realized
+    assert part.tolist() == [1.0, 1.0, 2.0, 4.0, 5.0]
+
+
+def test_what_waits_with_a_graph_is_computed_before_a_write(graphs: list[Any]) -> None:
+    for _ in range(3):
+        x, y, part = stored(3), stored(3), stored(5)
+        drawn = Tensor.rand(3) * 0 + x
+        part[1:4] = x
+        graphs.clear()
+        x.assign(y * 10).realize()
+        assert graphs
+        assert drawn.tolist() == [1.0, 2.0, 3.0]
+        assert part.tolist() == [1.0, 1.0, 2.0, 3.0, 5.0]
+        assert x.tolist() == [10.0, 20.0, 30.0]
+
+
+def test_a_pending_graph_is_not_kept_by_what_it_reads() -> None:
+    x, y = stored(3), stored(3)
+    drawn = Tensor.rand(3) + x
+    y.assign(x * 2).realize()
+    assert drawn._cell._reads is not None
+    drawn.realize()
+    assert drawn._cell._reads is None
+
+
 def test_what_is_launched_is_counted() -> None:
     a = stored(4, 4)
     for _ in range(3):

@@ -64,6 +64,7 @@ class Cell:
         "__weakref__",
         "_life",
         "_node",
+        "_reads",
         "_seen_by",
         "before",
         "born",
@@ -88,6 +89,7 @@ class Cell:
     # the same as `formed`, of a write to the storage that waits; the storage is the first one
     write: Any
     before: UOp | None  # what the value was before that write
+    _reads: tuple[UOp, frozenset[UOp]] | None  # a value that waits, and the storages in its graph
     live: ClassVar[LiveSet[Cell]] = LiveSet()
     # those without a storage: the others are found by theirs (`holders_of`)
     lazy: ClassVar[LiveSet[Cell]] = LiveSet()
@@ -98,6 +100,7 @@ class Cell:
         self.version = 0
         self._seen_by: list[weakref.ref[Any]] = []
         self._life: Life | None = None
+        self._reads = None
         self.born = now()  # when the value was written down
         self.pure = pure
         self.inline = self.is_asked = False
@@ -121,6 +124,7 @@ class Cell:
         cell.born = next(_clock)
         cell.pure = cell.inline = cell.is_asked = False
         cell._seen_by = []
+        cell._reads = None
         cell._life = cell._node = cell.write = None
         cell.formed = formed
         cell.sources = sources
@@ -177,6 +181,7 @@ class Cell:
         cell.born = next(_clock)
         cell.pure = cell.inline = cell.is_asked = False
         cell._seen_by = []
+        cell._reads = None
         cell._life = cell.formed = cell.origin = cell.write = None
         cell.sources, cell.users = (), []
         cell._node = value
@@ -196,7 +201,7 @@ class Cell:
     @value.setter
     def value(self, value: UOp) -> None:
         self._node = value
-        self.formed = self.write = None
+        self.formed = self.write = self._reads = None
         if self.sources:
             self.sources = ()
         if self._seen_by:
@@ -311,6 +316,18 @@ class Cell:
         while node.op in (Ops.RESHAPE, Ops.SHRINK, Ops.AFTER):
             node = node.src[0]
         return node if node.op is Ops.BUFFER else None
+
+    @property
+    def reads(self) -> frozenset[UOp]:
+        """The storages that its value is computed from, and the one that it is written to."""
+        node = self._node
+        formed = self.formed or self.write
+        if node is None and formed:
+            return frozenset(formed[1])
+        node = self.value
+        if self._reads is None or self._reads[0] is not node:
+            self._reads = (node, frozenset(u for u in node.toposort() if u.op is Ops.BUFFER))
+        return self._reads[1]
 
     def rests_in(self, storage: UOp) -> bool:
         """Whether its value is in this memory, with no write pending."""

@@ -223,20 +223,18 @@ def _make_launch(known: list[Any], storages: tuple[UOp, ...]) -> Launch | NoLaun
 
 
 def _readers(wanted: dict[Cell, None], written: dict[UOp, Cell]) -> list[Cell] | None:
-    """Other cells whose values read what is written, oldest first; None if only graphs can tell."""
+    """Other cells whose values read what is written, oldest first; None if only graphs can tell.
+
+    Cells that wait for something else entirely, be it a value or a write, are of no concern.
+    """
     found = []
-    for cell in Cell.lazy:
-        if cell.pure or cell in wanted:
-            continue
-        formed = cell.formed
-        if cell._node is not None or not formed:
-            if cell.value.device is None:
+    for waiting in (Cell.lazy, Cell.writing):
+        for cell in waiting:
+            if cell.pure or cell in wanted or cell.reads.isdisjoint(written):
                 continue
-            return None
-        if any([storage in written for storage in formed[1]]):
+            if cell._node is not None or not cell.formed:
+                return None
             found.append(cell)
-    if any([cell not in wanted for cell in Cell.writing]):
-        return None
     return sorted(found, key=lambda cell: cell.born)
 
 
