@@ -1,0 +1,1 @@
+"""Tests of `weft.amd`: tables, decoder, printer, assembler, code objects."""
