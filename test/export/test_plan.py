@@ -1,0 +1,218 @@
+"""Plans: what they hold, and that a damaged one is an error before a line is printed."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from typing import Any
+
+import pytest
+
+from test.export.nets import CASES
+from weft import Tensor, Variable
+from weft.errors import ExportError
+from weft.export.build import build_plan
+from weft.export.capture import capture
+from weft.export.export import PORTABLE
+from weft.export.names import identifier
+from weft.export.plan import Copy, Launch, Plan, seal, verify
+
+
+def plan_of(name: str) -> Plan:
+    """The plan of one of the nets."""
+    case = CASES[name]()
+    return build_plan(capture(case.function, case.given(), name), PORTABLE)
+
+
+@pytest.fixture(scope="module")
+def gpt() -> Plan:
+    """A plan with state, a size and several kernels."""
+    return plan_of("gpt")
+
+
+def test_a_plan_names_what_it_takes_and_keeps(gpt: Plan) -> None:
+    assert [value.name for value in gpt.inputs] == ["token"]
+    assert [(size.name, size.low, size.high) for size in gpt.sizes] == [("position", 0, 15)]
+    assert {memory.name for memory in gpt.of_kind("state")} == {"blocks_0_cache", "blocks_1_cache"}
+    assert "head_weight" in {memory.name for memory in gpt.of_kind("constant")}
+    assert all(kernel.lines for kernel in gpt.kernels)
+    assert gpt.arena_bytes < sum(memory.nbytes for memory in gpt.of_kind("scratch")) + 256
+
+
+def test_what_a_capture_runs_is_undone() -> None:
+    case = CASES["lstm"]()
+    net = case.function.__self__
+    before = net.h
+    capture(case.function, case.given(), "lstm")
+    assert net.h is before and not net.h.numpy().any()
+
+
+def test_two_states_of_equal_contents_stay_two() -> None:
+    states = plan_of("lstm").of_kind("state")
+    assert sorted(memory.name for memory in states) == ["c", "h"]
+    assert len({memory.offset for memory in states}) == 2
+
+
+def test_random_draws_and_seeds_are_events() -> None:
+    plan = build_plan(capture(lambda x: x + Tensor.rand(4), (Tensor.ones(4),), "r"), PORTABLE)
+    assert plan.events == (("draw", 4),)
+
+
+# ------------------------------------------------------------ refusals
+def read_out(x: Tensor) -> Tensor:
+    return x * x.sum().item()
+
+
+def counting() -> Any:
+    calls = []
+
+    def function(x: Tensor) -> Tensor:
+        calls.append(1)
+        return x * len(calls)
+
+    return function
+
+
+def writes_input(x: Tensor) -> Tensor:
+    x.assign(x + 1)
+    return x * 2
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs", "says"),
+    [
+        (read_out, (Tensor.ones(3),), "Return the Tensor and read it outside"),
+        (counting(), (Tensor.ones(3),), "cannot be exported"),
+        (writes_input, (Tensor.ones(3),), "writes to the input x"),
+        (lambda x: 3.0, (Tensor.ones(3),), "exported functions give Tensors"),
+        (lambda: Tensor.ones(3), (), "at least one Tensor"),
+        (3, (Tensor.ones(3),), "takes a function"),
+        (lambda x: x, (Tensor.zeros(0),), "has no elements"),
+    ],
+    ids=["item", "counter", "input written", "number", "no input", "no function", "empty"],
+)
+def test_what_cannot_be_exported_is_refused_by_name(function: Any, inputs: Any, says: str) -> None:
+    with pytest.raises(ExportError, match=says):
+        build_plan(capture(function, inputs, "f"), PORTABLE)
+
+
+def test_a_refusal_names_the_line() -> None:
+    with pytest.raises(ExportError, match=r"test_plan\.py:\d+ writes to the input"):
+        build_plan(capture(writes_input, (Tensor.ones(3),), "f"), PORTABLE)
+
+
+def test_state_that_is_none_at_first_is_refused() -> None:
+    class Net:
+        hidden: Any = None
+
+        def step(self, x: Tensor) -> Tensor:
+            self.hidden = x if self.hidden is None else self.hidden + x
+            return self.hidden * 2
+
+    with pytest.raises(ExportError, match="hidden"):
+        build_plan(capture(Net().step, (Tensor.ones(3),), "f"), PORTABLE)
+
+
+# ------------------------------------------------------------ mutations
+def _mutated(value: Any, rng: random.Random) -> Any:
+    """Another value of about the same kind."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return rng.choice([value + 1, value - 1, -value, value * 2 + 256, 1 << 50, 0, None, "x"])
+    if isinstance(value, str):
+        return rng.choice(["", "a b", value + "x", "*/", "scratch", 3])
+    if isinstance(value, bytes):
+        return rng.choice([value[:-1], value + b"0", None])
+    if isinstance(value, tuple) and value:
+        position = rng.randrange(len(value))
+        kind = rng.randrange(3)
+        if kind == 0:
+            return value[:position] + value[position + 1 :]
+        if kind == 1:
+            return (*value, value[position])
+        return (*value[:position], _mutated(value[position], rng), *value[position + 1 :])
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        field = rng.choice(dataclasses.fields(value))
+        return dataclasses.replace(value, **{field.name: _mutated(getattr(value, field.name), rng)})
+    return None
+
+
+def test_a_changed_plan_is_an_error(gpt: Plan) -> None:
+    rng = random.Random(1)
+    for _ in range(200):
+        changed = _mutated(gpt, rng)
+        if changed == gpt:
+            continue
+        with pytest.raises(ExportError):
+            verify(changed)
+
+
+def test_a_changed_plan_that_is_sealed_again_is_an_error_or_whole(gpt: Plan) -> None:
+    """What passes must be a plan that is as safe: no exception but ExportError."""
+    rng = random.Random(2)
+    refused = 0
+    for _ in range(300):
+        changed = _mutated(gpt, rng)
+        try:
+            changed = seal(changed)
+        except (AttributeError, TypeError):
+            continue  # not even a plan
+        try:
+            verify(changed)
+        except ExportError:
+            refused += 1
+    assert refused > 150
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["offset", "argument", "kernel", "writes constant", "overlap", "arena", "bounds", "copy"],
+)
+def test_what_would_touch_other_memory_is_refused(gpt: Plan, change: str) -> None:
+    memories, steps = list(gpt.memories), list(gpt.steps)
+    scratch = [n for n, m in enumerate(memories) if m.kind == "scratch"]
+    first = next(i for i, s in enumerate(steps) if isinstance(s, Launch))
+    launch = steps[first]
+    assert isinstance(launch, Launch)
+    rest: dict[str, Any] = {}
+    if change == "offset":
+        n = scratch[0]
+        memories[n] = dataclasses.replace(memories[n], offset=gpt.arena_bytes)
+    elif change == "argument":
+        steps[first] = dataclasses.replace(
+            launch, arguments=((launch.arguments[0][0], 1 << 30), *launch.arguments[1:])
+        )
+    elif change == "kernel":
+        steps[first] = dataclasses.replace(launch, kernel=len(gpt.kernels) - 1)
+    elif change == "writes constant":
+        constant = next(n for n, m in enumerate(memories) if m.kind == "constant")
+        steps[first] = dataclasses.replace(launch, arguments=((constant, 0), *launch.arguments[1:]))
+    elif change == "overlap":
+        for n in scratch:
+            memories[n] = dataclasses.replace(memories[n], offset=0)
+    elif change == "arena":
+        rest["arena_bytes"] = gpt.arena_bytes // 2
+    elif change == "bounds":
+        rest["sizes"] = (dataclasses.replace(gpt.sizes[0], high=gpt.sizes[0].high + 1),)
+    else:
+        steps.append(Copy(scratch[0], next(n for n, m in enumerate(memories) if m.kind == "input")))
+    changed = dataclasses.replace(gpt, memories=tuple(memories), steps=tuple(steps), **rest)
+    with pytest.raises(ExportError, match="the plan is not whole"):
+        verify(seal(changed))
+
+
+def test_names_are_identifiers_of_c_and_javascript() -> None:
+    assert identifier("layers.0.weight") == "layers_0_weight"
+    assert [identifier(name) for name in ("int", "2x", "", "ä-b")] == ["int_", "_2x", "value", "b"]
+
+
+def test_a_size_is_narrowed_to_what_slices_allow() -> None:
+    table = Tensor.arange(16).float().contiguous().realize()
+    start = Variable("start", 0, 40)
+
+    def window(x: Tensor, start: Any) -> Tensor:
+        return table[start : start + 4] * x
+
+    plan = build_plan(capture(window, (Tensor.ones(4), start.bind(3)), "w"), PORTABLE)
+    assert [(size.low, size.high) for size in plan.sizes] == [(0, 12)]
