@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import pytest
 
+from test.optional import need_program
 from test.renderer import golden_kernels
 from test.renderer.corpus import PROGRAMS, cases_of
 from test.renderer.programs import const, elementwise, load, program
@@ -89,3 +93,30 @@ def test_shared_memory_and_barriers() -> None:
 
 def test_the_target_counts_places_of_arguments() -> None:
     assert METAL.max_buffers == 31 and METAL.index_dtype is dtypes.int32
+
+
+STAND_IN = Path(__file__).parent / "stand_in"
+
+
+def test_every_kernel_has_the_right_types(tmp_path: Path) -> None:
+    """By clang++ and a header that stands in for Apple's; all kernels as one file."""
+    compiler = need_program("clang++")
+    texts = []
+    for name in PROGRAMS:
+        for case in cases_of(name):
+            try:
+                text = lower(case.kernel, MetalRenderer()).src
+            except CompileError:
+                continue
+            lines = [line for line in text.splitlines() if not line.startswith("#include")]
+            pragmas = [line for line in lines if line.startswith("#")]
+            body = "\n".join([line for line in lines if not line.startswith(("#", "using"))])
+            assert len(pragmas) <= 1
+            texts.append(f"namespace k{len(texts)} {{\n{body}\n}}")
+    source = tmp_path / "kernels.cpp"
+    head = "#include <metal_stdlib>\nusing namespace metal;\n"
+    source.write_text(head + "\n".join(texts))
+    command = [compiler, "-std=c++17", "-fsyntax-only", "-w", f"-I{STAND_IN}", str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[:3000]
+    assert len(texts) > 100

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from test.renderer import golden_kernels
-from test.renderer.corpus import PROGRAMS, cases_of, check_contents
+from test.renderer.corpus import SHARE_OF_PROGRAMS, cases_of, check_contents
 from test.renderer.launch import run_opencl
 from test.renderer.programs import const, elementwise, load, program
 from weft.codegen.pipeline import lower
 from weft.dtype import dtypes
-from weft.errors import CompileError
 from weft.knobs import Context
 from weft.renderer.opencl import OPENCL, OpenCLRenderer
 from weft.uop.args import LocalArg
@@ -27,7 +26,7 @@ def test_text_is_as_kept(name: str) -> None:
     assert text == golden_kernels.golden_file(name, renderer).read_text()
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", SHARE_OF_PROGRAMS)
 def test_every_kernel_computes_the_same(name: str) -> None:
     for case in cases_of(name):
         with Context(SPEC=1):
@@ -46,7 +45,7 @@ def test_kernels_run_without_optimisation(name: str) -> None:
 def test_bools_are_bytes_in_memory() -> None:
     """A kernel of OpenCL takes no bool: its size is the device's business."""
     text = OpenCLRenderer().render("k", elementwise([lambda x: x], [dtypes.bool])[0])
-    assert "__global uchar* data0, __global const uchar* data1" in text
+    assert "__global uchar* data0, const ulong start0, __global const uchar* data1" in text
     assert "bool val0 = data1[ridx0];" in text
 
 
@@ -58,11 +57,20 @@ def test_vectors_need_no_alignment() -> None:
     assert "vstore4(val0, 0, data0 + 4" in text
 
 
-def test_lanes_that_opencl_lacks_are_refused() -> None:
+def test_lanes_that_opencl_lacks_are_structures() -> None:
     x, out = UOp.param(1, f32, 8), UOp.param(0, f32, 8)
-    uops = program(out.index(const(0)).store(load(x, const(0), lanes=5)))
-    with pytest.raises(CompileError, match=r"\(2, 3, 4, 8, 16\) lanes"):
-        OpenCLRenderer().render("k", uops)
+    value = load(x, const(0), lanes=5)
+    text = OpenCLRenderer().render("k", program(out.index(const(0)).store(value + value)))
+    assert "typedef struct { float s0, s1, s2, s3, s4; } floatx5;" in text
+    assert "(floatx5){val0.s0 + val0.s0, val0.s1 + val0.s1" in text
+    assert "data0[0 + 4] = " in text
+
+
+def test_structures_of_dtypes_with_one_type_are_declared_once() -> None:
+    x, out = UOp.param(1, dtypes.uint8, 64), UOp.param(0, dtypes.bool, 64)
+    value = load(x, const(0), lanes=32).cast(dtypes.bool.vec(32))
+    text = OpenCLRenderer().render("k", program(out.index(const(0)).store(value)))
+    assert text.count("typedef struct") == 1 and "ucharx32" in text
 
 
 def test_what_rounds_where_it_stands_is_not_fused() -> None:

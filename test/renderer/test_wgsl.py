@@ -1,6 +1,6 @@
 """WGSL: golden files, that a validator takes every kernel, and that they run where something can.
 
-WGSL leaves open what NaN, infinities and the order of float operations do, and has no 64 bits:
+WGSL leaves open what NaN, infinities and the order of float operations do, and has no float64:
 programs about those are printed or refused, and not compared.
 """
 
@@ -9,9 +9,10 @@ from __future__ import annotations
 import pytest
 
 from test.renderer import golden_kernels
-from test.renderer.corpus import PROGRAMS, Case, cases_of, check_contents
+from test.renderer.corpus import PROGRAMS, SHARE_OF_PROGRAMS, Case, cases_of, check_contents
 from test.renderer.launch import run_wgsl, validate_wgsl
 from test.renderer.programs import const, load, program
+from weft.codegen.decompose.longs import split_longs
 from weft.codegen.pipeline import lower
 from weft.dtype import DType, dtypes
 from weft.errors import CompileError
@@ -23,7 +24,7 @@ from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
 f32, i32 = dtypes.float32, dtypes.int32
-REFUSALS = ("wgsl has no dtypes.", "webgpu takes at most 8")
+REFUSALS = ("wgsl has no dtypes.double", "webgpu takes at most 8")
 # a division by zero may give any value
 NOT_COMPARED = {"infinities"}
 
@@ -57,7 +58,7 @@ def test_every_kernel_is_printed_or_refused_by_name(name: str) -> None:
         assert spec is None or "@compute" in spec.src
 
 
-@pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in NOT_COMPARED])
+@pytest.mark.parametrize("name", [name for name in SHARE_OF_PROGRAMS if name not in NOT_COMPARED])
 def test_every_kernel_computes_the_same(name: str) -> None:
     for case in cases_of(name):
         spec = printed(case)
@@ -95,7 +96,7 @@ def test_narrow_integers_stay_in_range() -> None:
 
 
 @pytest.mark.parametrize("dtype", [dtypes.int64, dtypes.uint64, dtypes.float64])
-def test_64_bits_are_refused(dtype: DType) -> None:
+def test_64_bits_are_refused_where_they_come_as_such(dtype: DType) -> None:
     x, out = UOp.param(1, dtype, 8), UOp.param(0, dtype, 8)
     uops = program(out.index(const(0, i32)).store(load(x, const(0, i32))))
     with pytest.raises(CompileError, match=f"wgsl has no {dtype}, which PARAM asks for"):
@@ -128,6 +129,25 @@ def test_variables_are_one_more_buffer() -> None:
     text = golden_kernels.text_of("shifted", WGSLRenderer())
     assert "@binding(2) var<storage, read> variables: array<i32>;" in text
     assert "let n = variables[0];" in text
+
+
+def test_variables_of_64_bits_are_two_words() -> None:
+    number = UOp.variable("n", 0, 1 << 40, dtypes.int64)
+    out = UOp.param(0, dtypes.int64, 8)
+    uops = split_longs(program(out.index(const(0, i32)).store(number + const(1, dtypes.int64))))
+    text = WGSLRenderer().render("k", uops)
+    assert "let n__high = bitcast<u32>(variables[0]);" in text
+    assert "let n__low = bitcast<u32>(variables[1]);" in text
+    assert WGSLRenderer().layout(uops) == (("written", 0), ("item", 4), ("word", 1), ("word", 0))
+
+
+def test_parts_of_one_memory_start_at_constants_of_the_pipeline() -> None:
+    x, out = UOp.param(1, f32, 8), UOp.param(0, f32, 8)
+    uops = program(out.index(const(5, i32)).store(load(x, const(2, i32))))
+    text = WGSLRenderer(has_starts=True).render("k", uops)
+    assert "override start0: i32 = 0;" in text
+    assert "@binding(1) var<storage, read_write> data1: array<f32>;" in text
+    assert "data0[start0 + 5] = val0;" in text and "data1[start1 + 2]" in text
 
 
 def test_the_target_has_the_limits_of_every_device() -> None:

@@ -11,9 +11,16 @@ from collections.abc import Sequence
 
 from weft.dtype import DType, dtypes
 from weft.machine import Target
-from weft.renderer.base import program_variables
+from weft.renderer.base import program_params, program_variables
 from weft.renderer.cstyle import Template, strip
-from weft.renderer.groups import TYPE_NAMES, GroupStyle, call, group_sizes, is_written
+from weft.renderer.groups import (
+    TYPE_NAMES,
+    GroupStyle,
+    Layout,
+    call,
+    group_sizes,
+    is_written,
+)
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
@@ -62,6 +69,12 @@ class MetalRenderer(GroupStyle):
     def extra_buffers(self, uops: Sequence[UOp]) -> int:
         # variables stand in the same table
         return len(program_variables(uops))
+
+    def layout(self, uops: Sequence[UOp]) -> Layout:
+        """("buffer", slot), each at the place of its slot, then ("value", bytes) at the next."""
+        buffers = [("buffer", param.arg.slot) for param in program_params(uops)]
+        values = [("value", variable.dtype.itemsize) for variable in program_variables(uops)]
+        return (*buffers, *values)
 
     def head(self, name: str, uops: Sequence[UOp], params: Sequence[UOp]) -> list[str]:
         lines = ["#include <metal_stdlib>", "using namespace metal;"]

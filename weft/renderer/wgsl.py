@@ -2,13 +2,14 @@
 
 In: a linear program. Out: a module with one compute function. One of the languages on top of
 `groups.py`, though its statements look like Rust's.
-Invariant: what WGSL lacks is refused by name (64 bits) or computed in 32 (integers of 8 and 16
-bits, bools in memory): values in registers are always in the range of their dtype, and buffers hold
-them packed into words, so the host sees the same bytes as on every device. Several threads may
-write parts of one word, which is why such a word is written by two atomics.
+Invariant: what WGSL lacks is refused by name (float64) or computed in 32 bits (integers of 8 and 16
+bits, bools in memory; those of 64 bits are pairs of words before they come here): values in
+registers are always in the range of their dtype, and buffers hold them packed into words, so the
+host sees the same bytes as on every device. Several threads may write parts of one word, which is
+why such a word is written by two atomics.
 
 Buffers are bindings 0, 1 ... of group 0 by slot; the variables of the kernel, if any, are the next
-binding, an array of i32 in the order of their names.
+binding, an array of i32, see `WGSLRenderer.layout`.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ import math
 from collections.abc import Sequence
 
 from weft.dtype import DType, dtypes
+from weft.errors import CompileError
 from weft.machine import Target
-from weft.renderer.base import program_variables
+from weft.renderer.base import program_params, program_variables
 from weft.renderer.cstyle import INFIX, Template, strip
-from weft.renderer.groups import GroupStyle, call, group_sizes
+from weft.renderer.groups import GroupStyle, Layout, call, group_sizes, is_written, word_of
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
@@ -47,6 +49,7 @@ class WGSLRenderer(GroupStyle):
 
     name = "wgsl"
     suffix = "wgsl"
+    has_longs = False
     type_names = {
         dtypes.bool: "bool",
         dtypes.int8: "i32",
@@ -65,36 +68,62 @@ class WGSLRenderer(GroupStyle):
     thread_index = "i32(thread.{axis})"
     lane_counts = (2, 3, 4)
 
-    def __init__(self, target: Target | None = None, written: frozenset[UOp] = frozenset()) -> None:
+    def __init__(
+        self,
+        target: Target | None = None,
+        has_starts: bool = False,
+        written: frozenset[UOp] = frozenset(),
+    ) -> None:
         super().__init__(target or WEBGPU)
+        # Whether buffers may be parts of one memory: each then has a constant of the pipeline,
+        # `start0`, `start1` ..., the element of its binding to start at, and is bound for writing,
+        # for one memory is not bound both ways.
+        self.has_starts = has_starts
         self.written = written  # buffers that the module stores to
 
     def render(self, name: str, uops: Sequence[UOp]) -> str:
         # one module is printed by a renderer of its own, which knows what it stores to
         written = frozenset([u.src[0].src[0] for u in uops if u.op is Ops.STORE])
-        return super(WGSLRenderer, WGSLRenderer(self.target, written)).render(name, uops)
+        printer = WGSLRenderer(self.target, self.has_starts, written)
+        return super(WGSLRenderer, printer).render(name, uops)
 
     def function_templates(self) -> dict[Ops, Template]:
         # a compiler of WGSL may rearrange floats, so polynomials that count on rounding are no use
-        names = {Ops.SQRT: "sqrt", Ops.TRUNC: "trunc", Ops.MULACC: "fma", Ops.EXP2: "exp2"}
-        names |= {Ops.LOG2: "log2", Ops.SIN: "sin", Ops.POW: "pow"}
-        return {op: call(name) for op, name in names.items()}
+        names = {Ops.TRUNC: "trunc", Ops.MULACC: "fma"}
+        names |= {op: name for op, (name, _) in _TOTAL.items()}
+        return {**{op: call(name) for op, name in names.items()}, Ops.MAX: _largest}
 
     def extra_buffers(self, uops: Sequence[UOp]) -> int:
         return 1 if program_variables(uops) else 0
+
+    def layout(self, uops: Sequence[UOp]) -> Layout:
+        """("written", slot), ("read", slot), or ("shared", slot) where it is read and yet bound for
+        writing, and ("item", bytes of an element) of each binding; then for each word of the
+        variables' binding ("word", 2 * number of the variable by name, plus 1 for its high half).
+        """
+        other = "shared" if self.has_starts else "read"
+        found: list[tuple[str, int]] = []
+        for param in program_params(uops):
+            found.append(("written" if is_written(uops, param) else other, param.arg.slot))
+            found.append(("item", param.dtype.itemsize))
+        parts = [word_of(variable.arg.name) for variable in program_variables(uops)]
+        numbers = {name: n for n, name in enumerate(sorted({name for name, _ in parts}))}
+        return (*found, *[("word", 2 * numbers[name] + half) for name, half in parts])
 
     # ------------------------------------------------------------ the module
     def head(self, name: str, uops: Sequence[UOp], params: Sequence[UOp]) -> list[str]:
         lines = []
         for param in params:
             written = param in self.written
-            access = "read_write" if written else "read"
+            access = "read_write" if written or self.has_starts else "read"
             element = self.type(param.dtype)
             if _is_packed(param):
                 element = "atomic<u32>" if written else "u32"
             slot = param.arg.slot
             where = f"@group(0) @binding({slot}) var<storage, {access}>"
             lines.append(f"{where} data{slot}: array<{element}>;")
+            if self.has_starts:
+                lines.append(f"override start{slot}: i32 = 0;")
         variables = program_variables(uops)
         if variables:
             place = 1 + max((param.arg.slot for param in params), default=-1)
@@ -103,12 +132,16 @@ class WGSLRenderer(GroupStyle):
             kind = f"array<{self.type(memory.dtype)}, {memory.arg.size}>"
             lines.append(f"var<workgroup> buf{memory.arg.number}: {kind};")
         lines += _special_floats(uops)
+        lines += [text for op, (_, text) in _TOTAL.items() if any([u.op is op for u in uops])]
         size = ", ".join(map(str, group_sizes(uops)))
         indices = "@builtin(workgroup_id) group: vec3<u32>"
         indices += ", @builtin(local_invocation_id) thread: vec3<u32>"
         lines += [f"@compute @workgroup_size({size})", f"fn {name}({indices}) {{"]
         for place, variable in enumerate(variables):
-            lines.append(f"  let {variable.arg.name} = variables[{place}];")
+            word = f"variables[{place}]"
+            if self.type(variable.dtype) == _UNSIGNED:
+                word = f"bitcast<u32>({word})"
+            lines.append(f"  let {variable.arg.name} = {word};")
         return lines
 
     def local_memory(self, memory: UOp, name: str) -> str | None:
@@ -160,6 +193,10 @@ class WGSLRenderer(GroupStyle):
             return f"(!{x} & {y})"
         if source.kind == "bool" and op is Ops.XOR:
             return f"({x} != {y})"
+        if op in (Ops.CMPNE, Ops.CMPEQ) and uop.src[0] is uop.src[1] and source.kind == "float":
+            # whether it is a number; compilers may take for granted that all are
+            compared = ">" if op is Ops.CMPNE else "<="
+            return f"((bitcast<u32>({strip(x)}) & 0x7fffffffu) {compared} 0x7f800000u)"
         if dtype.kind not in ("int", "uint") or (op is not Ops.NEG and op not in INFIX):
             return None
         # integers wrap, as they should
@@ -195,8 +232,14 @@ class WGSLRenderer(GroupStyle):
         return self.narrowed(whole, target)
 
     # ------------------------------------------------------------ memory
+    def started(self, memory: UOp, idx: str) -> str:
+        """An index from where the buffer starts in what is bound."""
+        if not self.has_starts or memory.op is not Ops.PARAM:
+            return idx
+        return f"start{memory.arg.slot} + {idx}"
+
     def element(self, memory: UOp, name: str, idx: str) -> str:
-        dtype = memory.dtype
+        dtype, idx = memory.dtype, self.started(memory, idx)
         if not _is_packed(memory):
             return f"{name}[{idx}]"
         count, width = 4 // dtype.itemsize, 8 * dtype.itemsize
@@ -209,7 +252,7 @@ class WGSLRenderer(GroupStyle):
         return f"({bits} != 0u)" if dtype.kind == "bool" else bits
 
     def set_element(self, memory: UOp, name: str, idx: str, value: str) -> str:
-        dtype = memory.dtype
+        dtype, idx = memory.dtype, self.started(memory, idx)
         if not _is_packed(memory):
             return f"{name}[{idx}] = {value};"
         count, mask = 4 // dtype.itemsize, _mask(dtype)
@@ -233,6 +276,101 @@ def _mask(dtype: DType) -> str:
 def _is_packed(memory: UOp) -> bool:
     """Whether several elements of a buffer share a word."""
     return memory.op is Ops.PARAM and memory.dtype.itemsize < 4
+
+
+# WGSL leaves open what its functions give outside of their domains and for what is not finite:
+# these look at the bits before they call them.
+_TOTAL: dict[Ops, tuple[str, str]] = {
+    Ops.MAX: (
+        "largest",
+        """fn largest(x: f32, y: f32) -> f32 {
+  let first = bitcast<u32>(x);
+  let second = bitcast<u32>(y);
+  if ((first & 0x7fffffffu) > 0x7f800000u) { return x; }
+  if ((second & 0x7fffffffu) > 0x7f800000u) { return y; }
+  if (x == y) { return bitcast<f32>(first & second); }
+  return select(x, y, x < y);
+}""",
+    ),
+    Ops.SQRT: (
+        "square_root",
+        """fn square_root(x: f32) -> f32 {
+  let bits = bitcast<u32>(x);
+  if (bits >= 0x7f800000u && bits != 0x80000000u) { return special(x, bits < 0x80000000u); }
+  return sqrt(x);
+}
+fn special(x: f32, keeps: bool) -> f32 {
+  var none = 0x7fc00000u;
+  return select(bitcast<f32>(none), x, keeps);
+}""",
+    ),
+    Ops.EXP2: (
+        "power_of_two",
+        """fn power_of_two(x: f32) -> f32 {
+  let bits = bitcast<u32>(x) & 0x7fffffffu;
+  if (bits > 0x7f800000u) { return x; }
+  var most = 0x7f800000u;
+  if (x >= 128.0f) { return bitcast<f32>(most); }
+  if (x < -150.0f) { return 0.0f; }
+  return exp2(x);
+}""",
+    ),
+    Ops.LOG2: (
+        "logarithm",
+        """fn logarithm(x: f32) -> f32 {
+  let bits = bitcast<u32>(x);
+  var least = 0xff800000u;
+  var none = 0x7fc00000u;
+  if ((bits & 0x7fffffffu) == 0u) { return bitcast<f32>(least); }
+  if (bits > 0x7f800000u) { return bitcast<f32>(none); }
+  if (bits == 0x7f800000u) { return x; }
+  if (bits < 0x800000u) { return log2(x * 8388608.0f) - 23.0f; }
+  return log2(x);
+}""",
+    ),
+    Ops.SIN: (
+        "sine",
+        """fn sine(x: f32) -> f32 {
+  let bits = bitcast<u32>(x) & 0x7fffffffu;
+  var none = 0x7fc00000u;
+  if (bits >= 0x7f800000u) { return bitcast<f32>(none); }
+  return sin(x);
+}""",
+    ),
+    Ops.POW: (
+        "raised",
+        """fn raised(x: f32, y: f32) -> f32 {
+  let bits = bitcast<u32>(x);
+  let size = bits & 0x7fffffffu;
+  let power = bitcast<u32>(y) & 0x7fffffffu;
+  var none = 0x7fc00000u;
+  var most = 0x7f800000u;
+  if (power == 0u || bits == 0x3f800000u) { return 1.0f; }
+  if (size > 0x7f800000u || power > 0x7f800000u) { return bitcast<f32>(none); }
+  let whole = power >= 0x4b800000u || (power >= 0x3f800000u && trunc(y) == y);
+  let odd = whole && power < 0x4b800000u && (i32(abs(y)) & 1) == 1;
+  let minus = odd && bits >= 0x80000000u;
+  let sign = select(0u, 0x80000000u, minus);
+  let grows = (size > 0x3f800000u) == (bitcast<u32>(y) < 0x80000000u);
+  if (size == 0u || size == 0x7f800000u || (power == 0x7f800000u && size != 0x3f800000u)) {
+    return bitcast<f32>(select(0u, most, grows) | sign);
+  }
+  if (power == 0x7f800000u || size == 0x3f800000u && whole) { return select(1.0f, -1.0f, minus); }
+  if (bits >= 0x80000000u && !whole) { return bitcast<f32>(none); }
+  return bitcast<f32>(bitcast<u32>(pow(bitcast<f32>(size), y)) | sign);
+}""",
+    ),
+}
+
+
+def _largest(operands: tuple[str, ...], dtype: DType) -> str:
+    """MAX: NaN wins, and 0 over -0."""
+    x, y = map(strip, operands)
+    if dtype.kind == "bool":
+        return f"({operands[0]} | {operands[1]})"
+    if dtype.kind == "float" and dtype is not dtypes.float32:
+        raise CompileError(f"MAX of {dtype} reached WGSL, where it is bits; compute it in float32")
+    return f"{'largest' if dtype.kind == 'float' else 'max'}({x}, {y})"
 
 
 def _special_floats(uops: Sequence[UOp]) -> list[str]:

@@ -1,5 +1,8 @@
 __attribute__((reqd_work_group_size(16, 16, 1)))
-__kernel void matmul(__global float* data0, __global const float* data1, __global const float* data2) {
+__kernel void matmul(__global float* data0, const ulong start0, __global const float* data1, const ulong start1, __global const float* data2, const ulong start2) {
+  data0 += start0;
+  data1 += start1;
+  data2 += start2;
   __local float buf0[1024];
   __local float buf1[1024];
   float4 alu0 = (float4)(0.0f, 0.0f, 0.0f, 0.0f);

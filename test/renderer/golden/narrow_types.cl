@@ -1,5 +1,10 @@
 __attribute__((reqd_work_group_size(10, 1, 1)))
-__kernel void narrow_types(__global char* data0, __global uchar* data1, __global ushort* data2, __global const ushort* data3, __global const char* data4) {
+__kernel void narrow_types(__global char* data0, const ulong start0, __global uchar* data1, const ulong start1, __global ushort* data2, const ulong start2, __global const ushort* data3, const ulong start3, __global const char* data4, const ulong start4) {
+  data0 += start0;
+  data1 += start1;
+  data2 += start2;
+  data3 += start3;
+  data4 += start4;
   int lidx0 = get_local_id(0);
   int alu0 = lidx0 * 4;
   char4 val0 = vload4(0, data4 + alu0);

@@ -1,6 +1,8 @@
 #pragma OPENCL FP_CONTRACT OFF
 __attribute__((reqd_work_group_size(256, 1, 1)))
-__kernel void scale(__global float* data0, __global const float* data1) {
+__kernel void scale(__global float* data0, const ulong start0, __global const float* data1, const ulong start1) {
+  data0 += start0;
+  data1 += start1;
   int gidx0 = get_group_id(0);
   int lidx0 = get_local_id(0);
   int alu0 = (gidx0 * 1024) + (lidx0 * 4);

@@ -1,6 +1,8 @@
 #pragma OPENCL FP_CONTRACT OFF
 __attribute__((reqd_work_group_size(128, 1, 1)))
-__kernel void softmax(__global float* data0, __global const float* data1) {
+__kernel void softmax(__global float* data0, const ulong start0, __global const float* data1, const ulong start1) {
+  data0 += start0;
+  data1 += start1;
   __local float buf1[8];
   __local float buf0[128];
   __local float buf3[8];

@@ -5,6 +5,22 @@ var<workgroup> buf0: array<f32, 128>;
 var<workgroup> buf3: array<f32, 8>;
 var<workgroup> buf2: array<f32, 128>;
 fn infinity() -> f32 { var bits = 0x7f800000u; return bitcast<f32>(bits); }
+fn largest(x: f32, y: f32) -> f32 {
+  let first = bitcast<u32>(x);
+  let second = bitcast<u32>(y);
+  if ((first & 0x7fffffffu) > 0x7f800000u) { return x; }
+  if ((second & 0x7fffffffu) > 0x7f800000u) { return y; }
+  if (x == y) { return bitcast<f32>(first & second); }
+  return select(x, y, x < y);
+}
+fn power_of_two(x: f32) -> f32 {
+  let bits = bitcast<u32>(x) & 0x7fffffffu;
+  if (bits > 0x7f800000u) { return x; }
+  var most = 0x7f800000u;
+  if (x >= 128.0f) { return bitcast<f32>(most); }
+  if (x < -150.0f) { return 0.0f; }
+  return exp2(x);
+}
 @compute @workgroup_size(128, 1, 1)
 fn softmax(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) thread: vec3<u32>) {
   let gidx0: i32 = i32(group.x);
@@ -16,19 +32,17 @@ fn softmax(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id
   for (var ridx0: i32 = 0; ridx0 < 4; ridx0++) {
     let val0: f32 = data1[alu0 + (ridx0 * 128)];
     let val1: f32 = acc0;
-    let alu3: f32 = select(val1 + val0, bitcast<f32>(bitcast<i32>(val1) & bitcast<i32>(val0)), val1 == val0);
-    acc0 = select(select(alu3, val1, val0 < val1), val0, val1 < val0);
+    acc0 = largest(val1, val0);
   }
   let val2: f32 = acc0;
   buf0[lidx0] = val2;
   workgroupBarrier();
-  let alu4: i32 = alu1 * 16;
+  let alu3: i32 = alu1 * 16;
   var acc1: f32 = -infinity();
   for (var ridx1: i32 = 0; ridx1 < 16; ridx1++) {
-    let val3: f32 = buf0[alu4 + ridx1];
+    let val3: f32 = buf0[alu3 + ridx1];
     let val4: f32 = acc1;
-    let alu5: f32 = select(val4 + val3, bitcast<f32>(bitcast<i32>(val4) & bitcast<i32>(val3)), val4 == val3);
-    acc1 = select(select(alu5, val4, val3 < val4), val3, val4 < val3);
+    acc1 = largest(val4, val3);
   }
   let val5: f32 = acc1;
   if (alu2) { buf1[alu1] = val5; }
@@ -37,23 +51,22 @@ fn softmax(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id
   for (var ridx2: i32 = 0; ridx2 < 8; ridx2++) {
     let val6: f32 = buf1[ridx2];
     let val7: f32 = acc2;
-    let alu6: f32 = select(val7 + val6, bitcast<f32>(bitcast<i32>(val7) & bitcast<i32>(val6)), val7 == val6);
-    acc2 = select(select(alu6, val7, val6 < val7), val6, val7 < val6);
+    acc2 = largest(val7, val6);
   }
   let val8: f32 = acc2;
-  let alu7: f32 = -val8;
+  let alu4: f32 = -val8;
   var acc3: f32 = 0.0f;
   for (var ridx3: i32 = 0; ridx3 < 4; ridx3++) {
     let val9: f32 = data1[alu0 + (ridx3 * 128)];
     let val10: f32 = acc3;
-    acc3 = val10 + exp2(val9 + alu7);
+    acc3 = val10 + power_of_two(val9 + alu4);
   }
   let val11: f32 = acc3;
   buf2[lidx0] = val11;
   workgroupBarrier();
   var acc4: f32 = 0.0f;
   for (var ridx4: i32 = 0; ridx4 < 16; ridx4++) {
-    let val12: f32 = buf2[alu4 + ridx4];
+    let val12: f32 = buf2[alu3 + ridx4];
     let val13: f32 = acc4;
     acc4 = val13 + val12;
   }
@@ -68,8 +81,8 @@ fn softmax(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id
   }
   let val17: f32 = acc5;
   for (var ridx6: i32 = 0; ridx6 < 4; ridx6++) {
-    let alu8: i32 = alu0 + (ridx6 * 128);
-    let val18: f32 = data1[alu8];
-    data0[alu8] = exp2(val18 + alu7) / val17;
+    let alu5: i32 = alu0 + (ridx6 * 128);
+    let val18: f32 = data1[alu5];
+    data0[alu5] = power_of_two(val18 + alu4) / val17;
   }
 }

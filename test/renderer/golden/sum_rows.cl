@@ -1,5 +1,7 @@
 __attribute__((reqd_work_group_size(256, 1, 1)))
-__kernel void sum_rows(__global float* data0, __global const float* data1) {
+__kernel void sum_rows(__global float* data0, const ulong start0, __global const float* data1, const ulong start1) {
+  data0 += start0;
+  data1 += start1;
   __local float buf1[16];
   __local float buf0[256];
   int gidx0 = get_group_id(0);

@@ -1,5 +1,8 @@
 __attribute__((reqd_work_group_size(175, 1, 1)))
-__kernel void two_nests(__global int* data0, __global float* data1, __global const int* data2) {
+__kernel void two_nests(__global int* data0, const ulong start0, __global float* data1, const ulong start1, __global const int* data2, const ulong start2) {
+  data0 += start0;
+  data1 += start1;
+  data2 += start2;
   int lidx0 = get_local_id(0);
   int alu0 = lidx0 * 4;
   int4 val0 = vload4(0, data2 + alu0);
