@@ -353,6 +353,9 @@ class BaseDevice:
     memory_kind: what DLPack calls the kind of its memory and which of that kind; None: not shared.
     executes: its programs compute; false for a device that only compiles or only stores.
     graph: records launches and replays them with one call, if the device can.
+    rank: the process that the device belongs to, of several that run one program; None: each of
+        them has one of its own. is_here: whether that is this process. ranks: messages to others.
+    reads_at: the device on which values are read that are on several of these; None: the first.
     """
 
     is_host = False
@@ -360,6 +363,10 @@ class BaseDevice:
     memory_kind: tuple[int, int] | None = None
     executes = True
     graph: type[Graph] | None = None
+    rank: int | None = None
+    is_here = True
+    ranks: Any = None
+    reads_at: str | None = None
 
     def __init__(
         self,
@@ -376,6 +383,9 @@ class BaseDevice:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
+
+    def check_address(self, address: int) -> None:
+        """Raises a `DeviceError` if programs of the device cannot reach memory at an address."""
 
     @property
     def compiler(self) -> Compiler:

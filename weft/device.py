@@ -301,8 +301,9 @@ def _restore_buffer(device: str, size: int, dtype: DType, contents: bytes | None
 
 # Tried in this order when nobody asks for a device. All others open only when asked for.
 RANKED_DEVICES = ("CUDA", "AMD", "METAL", "CPU")
-# Of these, what opens only when asked for as long as its kernels are slower than they shall be.
-OPT_IN_DEVICES = ("CUDA",)
+# Of these, what opens only when asked for: as long as its kernels are slower than they shall be, or
+# nobody has run it.
+OPT_IN_DEVICES = ("CUDA", "AMD", "METAL")
 
 
 class DeviceRegistry:

@@ -41,6 +41,10 @@ class UnknownDeviceError(DeviceError, ModuleNotFoundError):
     """A name that no device has: a device is a module."""
 
 
+class RankError(WeftError):
+    """Processes that run one program together do not do the same."""
+
+
 class IndexingError(WeftError, IndexError, TypeError, ValueError):
     """An index outside its axis (IndexError), or of a kind that cannot index (the other two)."""
 
@@ -102,3 +106,7 @@ class RaceError(SpecError):
 
 class JitError(WeftError):
     """A function cannot be captured, or is called other than it was captured."""
+
+
+class ExportError(WeftError):
+    """A function cannot be exported: what stands in the way, where, and what to do."""

@@ -400,6 +400,9 @@ IGNORE_BEAM_CACHE = ContextVar("IGNORE_BEAM_CACHE", 0, "1: search again what was
 FUSE_OPTIM = ContextVar("FUSE_OPTIM", 1, "0: optimisers update one parameter after another")
 LRU = ContextVar("LRU", 1, "0: free device memory at once instead of keeping it for reuse")
 RING = ContextVar("RING", 1, "0: naive all-reduce; 1: ring where it pays; 2: always ring")
+RANK_SECONDS = ContextVar(
+    "RANK_SECONDS", 60, "seconds after which a rank of MPI that waits for another ends the program"
+)
 PYTHON_TARGET = ContextVar(
     "PYTHON_TARGET", "", "the machine whose programs PYTHON interprets, such as sm_90; empty: none"
 )
@@ -409,6 +412,12 @@ PYTHON_SEED = ContextVar(
 CPU_LLVM = ContextVar("CPU_LLVM", 1, "0: compile CPU kernels as C with the system's compiler")
 CUDA_CC = ContextVar(
     "CUDA_CC", "llvm", "what compiles CUDA kernels: llvm (PTX for the driver) or nvrtc (CUDA C)"
+)
+AMD_EMULATE = ContextVar(
+    "AMD_EMULATE", -1, "AMD: 1: emulate; 0: hardware or nothing; -1: emulate where there is none"
+)
+AMD_ARCH = ContextVar(
+    "AMD_ARCH", "", "the architecture that AMD emulates, such as gfx1201; empty: gfx1100"
 )
 WEFT_CACHE = ContextVar(
     "WEFT_CACHE", "", "folder of the disk cache; empty: the user's cache folder"

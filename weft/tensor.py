@@ -141,6 +141,8 @@ class Tensor(GradientsMixin, metaclass=_TensorType):
             self._cell = Cell(stored if place is None else host.pin(stored, place))
         else:
             value = host.from_host(data, place, chosen)
+            if type(place) is tuple:
+                value = host.pin(value, place)
             value.origin = user_line()
             self._cell = Cell(value)
         self.grad: Tensor | None = None

@@ -434,6 +434,33 @@ COPIES = (
         gradient=False,
     ),
     move(
+        "shard",
+        _unchanged,
+        case((3, 35), devices=("CPU:1", "CPU:2"), axis=1),
+        case((3, 35), devices=("CPU:1", "CPU:2"), axis=None),
+        case((2, 3), devices=("CPU:1", "CPU:2", "CPU:3"), axis=-2),
+        case((3, 3), devices=("CPU:1", "CPU:2"), axis=0, sizes=(3, 0)),
+    ),
+    Row(
+        "shard_",
+        _unchanged,
+        (
+            case((3, 35), devices=("CPU:1", "CPU:2"), axis=0),
+            case((3, 3), devices=("CPU:1", "CPU:2"), axis=0, sizes=(1, 2)),
+        ),
+        FLOATS,
+        same,
+        call=lambda x, **how: x.clone().shard_(**how),
+        gradient=False,
+    ),
+    move(
+        "shard_like",
+        _unchanged,
+        case((3, 35)),
+        call=lambda x: x.shard_like(Tensor.zeros(*x.shape).shard(("CPU:1", "CPU:2"), 1)),
+        elsewhere={"y": "given by the call"},
+    ),
+    move(
         "sequential",
         lambda x: x.T,
         case((3, 35)),

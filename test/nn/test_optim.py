@@ -477,6 +477,29 @@ def test_training_step_allocates_nothing_new(name: str, jit: bool) -> None:
     assert len(set(held[settled])) == 1, held
 
 
+def test_a_jitted_step_is_replayed_after_steps_of_others_that_were_not() -> None:
+    """What is remembered of eager steps is no state of the one that is captured."""
+    for kind in KINDS.values():
+        others = kind(nn.state.get_parameters(fifty_parameters()))
+        for _ in range(3):
+            with_gradients(others.params)
+            others.step()
+    layer = nn.Linear(4, 4)
+    optimizer = optim.SGD(nn.state.get_parameters(layer), 0.1)
+    x = Tensor(numbers(3, 4).astype("float32")).realize()
+
+    @TinyJit
+    @Tensor.train()
+    def step() -> Tensor:
+        optimizer.zero_grad()
+        loss = layer(x).square().mean().backward()
+        return loss.realize(*optimizer.schedule_step())
+
+    losses = [step().item() for _ in range(5)]
+    assert step.captured is not None
+    assert losses == sorted(losses, reverse=True) and len(set(losses)) == 5
+
+
 def test_mistakes_are_explained() -> None:
     with pytest.raises(ArgumentError, match="needs parameters"):
         optim.SGD([])

@@ -55,6 +55,8 @@ def pin(node: UOp, device: Devices) -> UOp:
     """The value on a device (of something computed from numbers alone: computed there)."""
     place = Device.canonicalize(device)
     if is_storage(node.device):
+        if type(place) is tuple:
+            return UOp(Ops.COPY, node.dtype, (_fetched(node, place[0]),), place)
         return _fetched(node, place)
     if is_storage(place) and node.device is None and node.dtype not in dtypes.weaks:
         # nothing is computed on a storage: the numbers are computed elsewhere and written there

@@ -23,7 +23,7 @@ from weft.device import Buffer
 from weft.engine import history
 from weft.engine.cell import Cell
 from weft.engine.known import forget, forget_readers
-from weft.engine.storage import held_with, shaped
+from weft.engine.storage import held_with, shaped, storages_of
 from weft.errors import LostError
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
@@ -180,7 +180,8 @@ def lose(storages: Sequence[UOp]) -> None:
     forget_readers(set(storages))
     for storage in storages:
         forget(storage)
-        held_with(storage).buffer = LostBuffer(storage.arg.device, storage.arg.size, storage.dtype)
+        for part in storages_of(storage):
+            held_with(part).buffer = LostBuffer(part.arg.device, part.arg.size, part.dtype)
         for cell in Cell.holders_of(storage):
             # an expression and no storage: assigning to it does not write where it is
             value = shaped(storage, cell.value.shape)
@@ -189,4 +190,4 @@ def lose(storages: Sequence[UOp]) -> None:
 
 def is_lost(storage: UOp) -> bool:
     """Whether the contents of a BUFFER are."""
-    return type(held_with(storage).buffer) is LostBuffer
+    return any([type(held_with(part).buffer) is LostBuffer for part in storages_of(storage)])

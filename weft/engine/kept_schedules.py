@@ -28,7 +28,7 @@ from weft.engine.programs import kept_runner
 from weft.errors import DataError, WeftError
 from weft.helpers import diskcache_get, diskcache_put
 from weft.knobs import CHECK_NAN, DEBUG, SCACHE, VALIDATE
-from weft.uop.args import ReduceArg, Unique, VariableArg
+from weft.uop.args import ReduceArg, Unique, Unordered, VariableArg
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
 
@@ -37,7 +37,8 @@ _TABLE = "schedules"
 LEAST_NODES = 32
 # what a graph may be made of if its text shall say all of it: no functions, whose names are reused
 _PLAIN = frozenset(
-    {int, float, ConstFloat, bool, str, bytes, type(None), ReduceArg, Unique, VariableArg}
+    {int, float, ConstFloat, bool, str, bytes, type(None), ReduceArg, VariableArg}
+    | {Unique, Unordered}
 )
 Origin = tuple[str, int] | None
 
@@ -85,7 +86,7 @@ def _targets(devices: set[Any]) -> list[tuple[str, ...]] | None:
         if not isinstance(name, str) or is_storage(name):
             return None
         opened = Device[name]
-        if kept.is_off(opened.compiler):
+        if opened.rank is not None or kept.is_off(opened.compiler):
             return None
         found.append((name, *kept.target_of(opened.renderer, opened.compiler)))
     return found

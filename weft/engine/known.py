@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from weft.engine.cell import Cell, Known, now
 from weft.engine.host import storage_viewed
@@ -83,7 +84,7 @@ def with_known(cells: Sequence[Cell]) -> UOp:
     sink = UOp.sink(*[cell.value for cell in cells])
     if not _known:
         return sink
-    places = {default_device([cell.value]) for cell in cells}
+    places = {_place_of(cell.value) for cell in cells}
     order = sink.toposort(gate=lambda u: not _is_near(u, places))
     found = {u: u.held for u in order if _is_near(u, places)}
     if not found:
@@ -117,7 +118,7 @@ def _serves_all(order: Iterable[UOp], found: Iterable[Known], cells: Sequence[Ce
     return max(cell.born for cell in cells) < min(entry.since for entry in found)
 
 
-def _is_near(node: UOp, places: set[str]) -> bool:
+def _is_near(node: UOp, places: set[Any]) -> bool:
     """Whether its value is known, where it is wanted: what has no device is computed beside what
     uses it, and memory of another device is of no help there."""
     if type(node.held) is not Known:
@@ -125,7 +126,12 @@ def _is_near(node: UOp, places: set[str]) -> bool:
     return node.device is not None or places == {node.held.storage.device}
 
 
-def _older_than(cell: Cell, value: UOp, places: set[str]) -> UOp:
+def _place_of(value: UOp) -> Any:
+    """Where a value is computed."""
+    return value.device if type(value.device) is tuple else default_device([value])
+
+
+def _older_than(cell: Cell, value: UOp, places: set[Any]) -> UOp:
     """The same for one cell, with the entries that are younger than it."""
 
     def is_known(node: UOp) -> bool:
@@ -137,7 +143,7 @@ def _older_than(cell: Cell, value: UOp, places: set[str]) -> UOp:
 
 def known_to(wanted: Sequence[Cell]) -> tuple[Callable[[UOp], bool], int]:
     """Which nodes all of these cells find in memory; and the moment after which they were found."""
-    places = {default_device([cell.value]) for cell in wanted}
+    places = {_place_of(cell.value) for cell in wanted}
     values = UOp.sink(*[cell.value for cell in wanted])
     order = values.toposort(gate=lambda u: not _is_near(u, places))
     found = [u.held for u in order if _is_near(u, places)]

@@ -7,12 +7,14 @@ The one invariant: neither holds a value. Another graph of the same structure ha
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from weft.dtype import DType
 from weft.engine.conditions import Condition
 from weft.engine.programs import Runner
+from weft.schedule.shard import Spread
 from weft.uop.node import UOp
 
 
@@ -25,6 +27,14 @@ class Memory:
     device: str
     offset: int | None  # inside its device's arena; None: storage of its own
     contents: bytes | None = None  # of a table of constants
+
+
+@dataclass(frozen=True)
+class SpreadMemory:
+    """A result on several devices: the memories of its parts, None for those without elements."""
+
+    numbers: tuple[int | None, ...]
+    spread: Spread
 
 
 @dataclass
@@ -48,12 +58,14 @@ class Prepared:
     inputs: int
     made: list[Memory]
     steps: list[Step]
-    results: list[int | None]
+    results: list[Any]  # numbers of memories, None for no elements, or SpreadMemory
     overwritten: list[int]  # inputs that are written
     executed: list[int]  # which of the request's writes happen (what nobody reads is dropped)
     arenas: dict[Any, int]
     conditions: tuple[Condition, ...] = ()  # on the values of variables
     first_write: int = 0  # the first step that writes one of `overwritten`
+    is_spread: bool = False  # over several devices
+    digest: bytes | None = None  # what ranks compare, once they have
 
 
 @dataclass
@@ -66,3 +78,18 @@ class Request:
     names: dict[str, str] = field(default_factory=dict)  # of those, what the graph calls them
     variables: dict[UOp, UOp] = field(default_factory=dict)  # BIND -> the free variable
     writes: list[UOp] = field(default_factory=list)  # the STOREs, in order
+    sink: UOp | None = None  # the graph itself, for who asks which lines it came from
+    # storages on several devices, by the input that their first part is
+    wholes: dict[int, UOp] = field(default_factory=dict)
+
+    def storages(self, numbers: Iterable[int]) -> list[UOp]:
+        """The storages that these inputs are, or are parts of."""
+        if not self.wholes:
+            return [self.inputs[number] for number in numbers]
+        owners = {
+            first + i: whole
+            for first, whole in self.wholes.items()
+            for i in range(len(whole.arg.device))
+        }
+        found = [owners.get(number, self.inputs[number]) for number in numbers]
+        return list(dict.fromkeys(found))

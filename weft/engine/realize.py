@@ -28,7 +28,9 @@ from weft.engine.interrupts import NOTHING, Writing, writing_in_place
 from weft.engine.known import forget, forget_readers, remember, stored_along, with_known
 from weft.engine.linear import compile_linear as compile_linear
 from weft.engine.linear import run_linear as run_linear
+from weft.engine.prepared import SpreadMemory
 from weft.engine.programs import make_runners, runner_for
+from weft.engine.ranks import ABSENT, agree, transfer
 from weft.engine.report import memory_text, say_launch, say_loaded, say_scheduled
 from weft.engine.schedule import (
     Memory,
@@ -40,7 +42,7 @@ from weft.engine.schedule import (
     machine_of,
     prepare_schedule,
 )
-from weft.engine.storage import buffer_of, shaped
+from weft.engine.storage import buffer_of, shaped, whole_of
 from weft.errors import ArgumentError, OutOfMemory, SpecError
 from weft.helpers import GlobalCounters, disable_gc
 from weft.knobs import DEBUG
@@ -87,7 +89,8 @@ def realize_cells(cells: Iterable[Cell], live: Iterable[Cell] = ()) -> None:
         twins = _states_before(stages) if prepared.overwritten else {}
         load_programs(prepared, checks)
         # an interrupt between a write and the note that it happened would write twice
-        with writing_in_place([request.inputs[i] for i in prepared.overwritten]) as writing:
+        changed = request.storages(prepared.overwritten)
+        with writing_in_place(changed) as writing:
             results = execute(prepared, request, checks, writing)
             writing.end()
             if checks is not None:
@@ -96,10 +99,11 @@ def realize_cells(cells: Iterable[Cell], live: Iterable[Cell] = ()) -> None:
                 if not prepared.overwritten:
                     # what is wrong stays pending; what was written in place cannot
                     checks.report()
-            lost = history.overwrite([request.inputs[i] for i in prepared.overwritten])
-            _forget_overwritten(prepared, request)
+            lost = history.overwrite(changed)
+            for storage in changed:
+                forget(storage)
             states = _remember_states(sink, {request.writes[i] for i in prepared.executed}, twins)
-            overwritten = {request.inputs[number] for number in prepared.overwritten}
+            overwritten = set(changed)
             apart = _gradients_apart(wanted, values, results, overwritten)
             for cell, value, node, result in zip(wanted, values, sink.src, results, strict=True):
                 if cell not in apart:
@@ -290,11 +294,6 @@ def _remember_states(
     return found
 
 
-def _forget_overwritten(prepared: Prepared, request: Request) -> None:
-    for number in prepared.overwritten:
-        forget(request.inputs[number])
-
-
 # ------------------------------------------------------------ writes and their pending readers
 def _pending_readers(order: Iterable[UOp], wanted: list[Cell], live: Iterable[Cell]) -> list[Cell]:
     """Cells, not asked for, whose pending values read a state that this realize destroys."""
@@ -343,11 +342,20 @@ def _load_programs(prepared: Prepared, checks: Checks | None) -> None:
     if not waiting:
         return
     started = time.perf_counter()
+    for step in waiting:
+        if not Device[step.device].is_here:
+            step.runner = ABSENT
     with assuming_conditions(prepared.conditions):
-        make_runners((step.kernel, step.device) for step in waiting if step.kernel is not None)
+        make_runners(
+            (step.kernel, step.device)
+            for step in waiting
+            if step.kernel is not None and step.runner is None
+        )
     if DEBUG >= 1:
         say_loaded(len(waiting), time.perf_counter() - started)
     for step in waiting:
+        if step.runner is not None:
+            continue
         assert step.kernel is not None
         step.runner = runner_for(step.kernel, step.device)
         if checks is None:
@@ -363,6 +371,8 @@ def execute(
     """Run the steps; the BUFFER of each result. Everything that can fail comes before the first
     launch."""
     load_programs(prepared, checks)
+    if prepared.is_spread:
+        agree(prepared, [step.device for step in prepared.steps])
     recorder = record.active()
     if recorder is not None:
         recorder.before_execute(prepared, request)
@@ -383,7 +393,31 @@ def execute(
             checks.run(step, arguments, request.values, launch)
     if recorder is not None:
         recorder.after_execute(nodes)
-    return [None if number is None else nodes[number] for number in prepared.results]
+    return _results(prepared, request, nodes)
+
+
+def _results(prepared: Prepared, request: Request, nodes: dict[int, UOp]) -> list[UOp | None]:
+    """The BUFFER of each result; those of parts become one."""
+    found: list[UOp | None] = []
+    wholes: dict[tuple[Any, ...], UOp] = {}
+    for result in prepared.results:
+        if not isinstance(result, SpreadMemory):
+            found.append(None if result is None else nodes[result])
+            continue
+        first, spread = result.numbers[0], result.spread
+        if first in request.wholes:
+            found.append(request.wholes[first])
+            continue
+        whole = wholes.get(result.numbers)
+        if whole is None:
+            parts = [
+                UOp.new_buffer(device, 0, spread.dtype) if number is None else nodes[number]
+                for number, device in zip(result.numbers, spread.devices, strict=True)
+            ]
+            whole = wholes[result.numbers] = whole_of(parts, spread.layout)
+            whole.origin = parts[0].origin
+        found.append(whole)
+    return found
 
 
 def _take_memory(prepared: Prepared, nodes: dict[int, UOp]) -> dict[int, Buffer]:
@@ -436,7 +470,7 @@ def launch(step: Step, arguments: list[Buffer], values: dict[str, int]) -> None:
     if step.runner is None:
         target, source = arguments
         started = time.perf_counter()
-        Device[step.device].queue.copy(target, source)
+        transfer(target, source)
         if DEBUG >= 2:
             Device[step.device].synchronize()
         _account("copy", step, 0, target.nbytes, time.perf_counter() - started)

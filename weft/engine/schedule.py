@@ -13,28 +13,31 @@ from __future__ import annotations
 import re
 import threading
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 from weft.device import Device
 from weft.engine import kept_schedules
 from weft.engine.conditions import Condition, conditions_of, narrow
 from weft.engine.memory import plan_memory
-from weft.engine.prepared import Memory, Prepared, Request, Step
+from weft.engine.prepared import Memory, Prepared, Request, SpreadMemory, Step
 from weft.engine.programs import clear_programs, code_knobs, too_many_programs
 from weft.engine.report import say_schedule
+from weft.engine.storage import parts_of
 from weft.errors import ArgumentError
 from weft.gradient import Identity
 from weft.knobs import (
     CHECK_NAN,
     DEBUG,
     NO_MEMORY_PLANNER,
+    RING,
     SCACHE,
     SPEC,
     SPLIT_REDUCEOP,
     VALIDATE,
 )
 from weft.machine import Target, weakest
-from weft.schedule.pipeline import Schedule, make_schedule
+from weft.schedule.pipeline import Schedule, SpreadResult, make_schedule
 from weft.uop.args import BufferArg, VariableArg
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
@@ -58,15 +61,23 @@ def _is_not_bound(node: UOp) -> bool:
 def describe(sink: UOp, device: str) -> Request:
     """The structure of a graph as plain tuples, its buffers by position, its variables by name."""
     numbers: dict[UOp, int] = {}
-    request = Request(())
+    request = Request((), sink=sink)
     rows: list[tuple[Any, ...]] = []
     draws: dict[str, int] = {}
     for node in sink.toposort(gate=_is_not_bound):
         numbers[node] = len(rows)
         if node.op is Ops.BUFFER:
             arg = node.arg
-            rows.append((node.op, node.dtype, len(request.inputs), arg.size, arg.device))
-            request.inputs.append(node)
+            number = len(request.inputs)
+            if type(arg.device) is str:
+                rows.append((node.op, node.dtype, number, arg.size, arg.device))
+                request.inputs.append(node)
+            else:
+                # how all-reduces are made is part of what is cached
+                how = (arg.device, arg.layout, RING.value)
+                rows.append((node.op, node.dtype, number, arg.size, how))
+                request.wholes[number] = node
+                request.inputs.extend(parts_of(node))
         elif node.op is Ops.BIND:
             variable, value = node.unbind()
             arg = _known_as(variable.arg, draws)
@@ -90,6 +101,12 @@ def describe(sink: UOp, device: str) -> Request:
     knobs = (SPLIT_REDUCEOP.value, NO_MEMORY_PLANNER.value, watched, code_knobs())
     request.key = (device, knobs, *rows)
     return request
+
+
+def origins_of(request: Request) -> tuple[tuple[str, int] | None, ...]:
+    """The user's line of each row of a request's key."""
+    assert request.sink is not None, "a described request has its graph"
+    return tuple([node.origin for node in request.sink.toposort(gate=_is_not_bound)])
 
 
 # the words of the key of a draw of random numbers: a slot that was free, and which of them
@@ -159,7 +176,18 @@ def _schedule(sink: UOp, request: Request, device: str) -> Prepared:
         schedule = make_schedule(canonical, first, device, machine_of)
     prepared = _prepare(schedule, len(request.inputs))
     prepared.conditions = conditions
+    prepared.is_spread = len({step.device for step in prepared.steps}) > 1
+    if prepared.is_spread:
+        _check_places(schedule)
     return prepared
+
+
+def _check_places(schedule: Schedule) -> None:
+    """Only transfers touch the memory of two devices."""
+    for item in schedule.items:
+        places = {argument.memory.arg.device for argument in item.arguments}
+        if item.kernel is not None and places != {item.device}:
+            raise AssertionError(f"{item} is over the memory of {places}")
 
 
 def assuming_conditions(conditions: tuple[Condition, ...]) -> AbstractContextManager[None]:
@@ -186,6 +214,8 @@ def _canonical(sink: UOp, request: Request) -> UOp:
     for i, node in enumerate(request.inputs):
         arg = BufferArg(-1 - i, node.arg.size, node.arg.device)
         done[node] = UOp(Ops.BUFFER, node.dtype, (), arg)
+    for i, node in request.wholes.items():
+        done[node] = UOp(Ops.BUFFER, node.dtype, (), replace(node.arg, number=-1 - i))
     numbers = {node: i for i, node in enumerate(request.writes)}
     for node in sink.toposort():
         if node.op is Ops.BIND:
@@ -219,8 +249,14 @@ def _prepare(schedule: Schedule, inputs: int) -> Prepared:
         )
         for item in schedule.items
     ]
-    results = [None if memory is None else number_of(memory) for memory in schedule.results]
-    kept = {number for number in results if number is not None}
+    results: list[Any] = []
+    kept: set[int] = set()
+    for found in schedule.results:
+        parts = found.parts if isinstance(found, SpreadResult) else (found,)
+        places = tuple([None if memory is None else number_of(memory) for memory in parts])
+        kept.update([number for number in places if number is not None])
+        is_spread = isinstance(found, SpreadResult)
+        results.append(SpreadMemory(places, found.spread) if is_spread else places[0])
     sizes = {
         number: (memory.arg.device, memory.arg.size * memory.dtype.itemsize)
         for memory, number in numbers.items()
@@ -240,7 +276,7 @@ def _prepare(schedule: Schedule, inputs: int) -> Prepared:
         steps,
         results,
         overwritten,
-        schedule.executed,
+        list(dict.fromkeys(schedule.executed)),
         arenas,
         first_write=schedule.first_write,
     )
@@ -257,6 +293,9 @@ def clear_schedules() -> None:
 def default_device(values: list[UOp]) -> str:
     """Where values without a device are computed: beside the others, else on the default device."""
     for value in values:
-        if isinstance(value.device, str):
-            return value.device
+        device = value.device
+        if isinstance(device, str):
+            return device
+        if device is not None:
+            return device[0]
     return str(Device.canonicalize(None))

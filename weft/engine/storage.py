@@ -8,12 +8,15 @@ Invariant: a BUFFER node has at most one Buffer, which lives exactly as long as 
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 from weft.device import Buffer, Device
 from weft.dtype import DType
 from weft.errors import ArgumentError
+from weft.helpers import prod
 from weft.uop.compat import register_memory
+from weft.uop.layout import Layout
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
@@ -21,7 +24,17 @@ from weft.uop.opset import Ops
 class Held:
     """What is kept with a BUFFER: its memory, its cells, and the expressions found in it."""
 
-    __slots__ = ("buffer", "cells", "expressions", "is_lost", "is_part", "is_shared", "past")
+    __slots__ = (
+        "buffer",
+        "cells",
+        "expressions",
+        "is_lost",
+        "is_part",
+        "is_shared",
+        "parts",
+        "past",
+        "whole",
+    )
 
     def __init__(self) -> None:
         self.buffer: Buffer | None = None
@@ -30,6 +43,8 @@ class Held:
         self.is_shared = False  # it stands for the memory of several cells
         self.is_part = False  # it stands for a part of the memory of another BUFFER
         self.is_lost = False  # it stands for what memory held before it was overwritten
+        self.parts: tuple[UOp, ...] = ()  # of one on several devices, the BUFFER of each
+        self.whole: weakref.ref[UOp] | None = None  # of a part, the BUFFER on several devices
         self.past: Any = None  # what its contents were computed from, see history.py
 
 
@@ -58,6 +73,50 @@ def buffer_of(node: UOp) -> Buffer:
             )
         held.buffer = Buffer(node.arg.device, node.arg.size, node.dtype)
     return held.buffer
+
+
+def parts_of(node: UOp) -> tuple[UOp, ...]:
+    """The BUFFERs, one on each device, of a BUFFER on several."""
+    held = held_with(node)
+    if not held.parts:
+        layout = node.arg.layout
+        sizes = [
+            node.arg.size if layout is None else prod(layout.part_shape(i))
+            for i in range(len(node.arg.device))
+        ]
+        parts = [
+            UOp.new_buffer(device, size, node.dtype)
+            for device, size in zip(node.arg.device, sizes, strict=True)
+        ]
+        _join(node, parts)
+    return held.parts
+
+
+def _join(whole: UOp, parts: Sequence[UOp]) -> None:
+    held_with(whole).parts = tuple(parts)
+    for part in parts:
+        held_with(part).whole = weakref.ref(whole)
+
+
+def storages_of(node: UOp) -> tuple[UOp, ...]:
+    """The BUFFERs of single devices that a BUFFER is."""
+    return (node,) if type(node.arg.device) is str else parts_of(node)
+
+
+def whole_behind(node: UOp) -> UOp:
+    """The BUFFER on several devices that a BUFFER is a part of, or the BUFFER itself."""
+    held: Held | None = node.held
+    found = None if held is None or held.whole is None else held.whole()
+    return node if found is None else found
+
+
+def whole_of(parts: Sequence[UOp], layout: Layout | None) -> UOp:
+    """A new BUFFER on several devices of memory that there is on each."""
+    size = parts[0].arg.size if layout is None else prod(layout.shape)
+    devices = tuple([part.arg.device for part in parts])
+    node = UOp.new_buffer(devices, size, parts[0].dtype, layout)
+    _join(node, parts)
+    return node
 
 
 def node_of(buffer: Buffer) -> UOp:

@@ -8,7 +8,7 @@ Invariant: they are plain expressions, so they fuse into whatever surrounds them
 from __future__ import annotations
 
 import math
-from typing import Self
+from typing import Any, Self, cast
 
 from weft.dtype import DType, computing_dtype, least_upper_float
 from weft.errors import ArgumentError
@@ -193,7 +193,9 @@ class ActivationMixin(StatsMixin):
         if self.ndim == 0 or 0 in self.shape:
             # there is no greatest of nothing, and none is needed
             return wide - wide, least_upper_float(value.dtype)
-        return wide - wide.max(axis, keepdim=True), least_upper_float(value.dtype)
+        # whatever is subtracted, the result is the same: nothing depends on the greatest
+        greatest = cast(Any, wide.max(axis, keepdim=True)).detach()
+        return wide - greatest, least_upper_float(value.dtype)
 
     def softmax(self, axis: Axes = -1, dtype: DType | None = None) -> Self:
         """exp(x) divided by its sum along an axis.

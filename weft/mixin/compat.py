@@ -26,7 +26,7 @@ from weft.helpers import disable_gc, getenv
 from weft.mixin.check import some_text, tensors
 from weft.mixin.conv import per_axis
 from weft.mixin.movement import broadcast_shape
-from weft.mixin.storage import StorageMixin
+from weft.mixin.shard import ShardMixin
 from weft.uop.node import Variable, sint
 from weft.uop.opset import Ops
 
@@ -50,7 +50,7 @@ NAMES: dict[str, Any] = {
 }
 
 
-class CompatMixin(StorageMixin):
+class CompatMixin(ShardMixin):
     """One short method for each name."""
 
     __slots__ = ()

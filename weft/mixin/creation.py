@@ -197,7 +197,7 @@ class CreationMixin(ReduceMixin, RearrangeMixin, TrigonometryMixin):
         >>> Tensor([1, 2]).full_like(7).tolist()
         [7, 7]
         """
-        return self.full(
+        made = self.full(
             self.shape,
             fill_value,
             dtype=strong_dtype(self.dtype) if dtype is None else dtype,
@@ -205,6 +205,16 @@ class CreationMixin(ReduceMixin, RearrangeMixin, TrigonometryMixin):
             buffer=buffer,
             requires_grad=requires_grad,
         )
+        return made if device is not None else self._cut_alike(made)
+
+    def _cut_alike(self, made: Self) -> Self:
+        """What was made for the devices of this tensor, cut as this is."""
+        is_cut = type(self.device) is tuple and self.uop.layout is not None
+        return made.shard_like(self) if is_cut else made
+
+    def shard_like(self, y: Any) -> Self:
+        """On the devices of another tensor. Provided by the class."""
+        raise NotImplementedError
 
     def zeros_like(self, **kwargs: Any) -> Self:
         """Zeros in this shape, dtype and device.

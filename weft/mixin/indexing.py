@@ -22,7 +22,7 @@ from weft.slopes import slope_rule
 from weft.uop.args import FunctionArg
 from weft.uop.node import UOp
 from weft.uop.opset import OPSET, Ops
-from weft.uop.scatter import new_state, new_storage, put
+from weft.uop.scatter import new_state, new_storage, put, spread_layout
 
 # how scatter_reduce combines; the mean is a sum divided by a count
 _REDUCTIONS = {
@@ -235,7 +235,7 @@ class IndexingMixin(CreationMixin):
         indices = [place.uop for place in places]
         devices = [node.device for node in (start, values.uop, *indices)]
         device = next((device for device in devices if device is not None), None)
-        state = new_state(start, str(Device.canonicalize(device)), self.shape)
+        state = new_state(start, Device.canonicalize(device), self.shape)
         if cleared is not None:
             state = put(state, indices, axes, UOp.const(start.dtype, cleared))
         return self._from_uop(put(state, indices, axes, values.uop, combine, unique))
@@ -251,7 +251,9 @@ class IndexingMixin(CreationMixin):
         if into is not None:
             return self._from_uop(put(into.uop, nodes[1:], axes, nodes[0], unique=True))
         device = next((node.device for node in nodes if node.device is not None), None)
-        storage = new_storage(str(Device.canonicalize(device)), self.shape, self.dtype)
+        place = Device.canonicalize(device)
+        layout = spread_layout(place, self.uop)
+        storage = new_storage(place, self.shape, self.dtype, layout)
         return self._from_uop(put(storage, nodes[1:], axes, nodes[0], unique=True))
 
     def gather(self, dim: int, index: Self) -> Self:

@@ -18,6 +18,7 @@ from weft.knobs import TRAINING
 from weft.mixin.check import real_number, tensors, whole_numbers
 from weft.mixin.rand import RandMixin
 from weft.mixin.reduce import Axes
+from weft.mixin.ring import is_ring, ring_attention
 
 
 class NeuralMixin(RandMixin):
@@ -120,6 +121,9 @@ class NeuralMixin(RandMixin):
             value = value.repeat_interleave(times, dim=-3)
         if is_causal and attn_mask is not None:
             raise ArgumentError("attention is causal or has a mask, not both")
+        if attn_mask is None and not dropout_p and is_ring(self, key, value):
+            ring: Self = ring_attention(self, key, value, is_causal)
+            return ring
         # scores of half types are not rounded before the softmax is
         wide = computing_dtype(least_upper_dtype(self.dtype, key.dtype))
         accumulated = wide if self.dtype in NARROW_FLOATS else None

@@ -257,7 +257,8 @@ class RandMixin(SortMixin):
         >>> Tensor.zeros(2, 3).rand_like().shape
         (2, 3)
         """
-        return self.rand(*self.shape, **{"device": self.device, "dtype": self.dtype, **kwargs})
+        made = self.rand(*self.shape, **{"device": self.device, "dtype": self.dtype, **kwargs})
+        return made if "device" in kwargs else self._cut_alike(made)
 
     @classmethod
     def randn(

@@ -21,8 +21,10 @@ from weft.mixin.check import whole_number
 from weft.mixin.conv import ConvMixin
 from weft.mixin.movement import is_int
 from weft.mixin.once import built_once
+from weft.uop import ranks
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
+from weft.uop.scatter import new_storage
 
 _UNSIGNED = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}
 _KEYS = {2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64}
@@ -46,6 +48,8 @@ _LEAF = 2048
 _TABLE = 11
 # and of so many where threads count: each element is compared with all digits
 _COMPARED = 4
+# elements that groups of threads put in order: their places and blocks are ints of 32 bits
+_MOST_RANKED = 1 << 30
 
 
 class SortMixin(ConvMixin):
@@ -99,10 +103,22 @@ class SortMixin(ConvMixin):
         return self._from_uop(order)
 
     def _kernel_order(self) -> Self:
-        count = self.shape[1]
+        rows, count = self.shape
         if not is_int(count) or count <= _COUNTED:
             return self._counted_order()
+        if is_int(rows) and _has_prefixes(self.device) and rows * count < _MOST_RANKED:
+            return self._ranked_order()
         return self._digit_order()
+
+    def _ranked_order(self) -> Self:
+        """The same on machines whose groups of threads count digits: `uop/ranks.py`."""
+        device = str(Device.canonicalize(self.device))
+        order = ranks.places_in_order(
+            self._unsigned_keys().uop,
+            self.dtype.itemsize * 8,
+            lambda elements, dtype: new_storage(device, (elements,), dtype),
+        )
+        return self._from_uop(order)
 
     def _counted_order(self) -> Self:
         """Element i comes after all that are less, and after those equal to it that are earlier."""
@@ -320,6 +336,11 @@ class SortMixin(ConvMixin):
         """The same, by comparing all with each of them: sums, which threads share."""
         numbers = self._iota(size).reshape((1, size, 1))
         return self.unsqueeze(1).eq(numbers).sum(2).cast(dtypes.int32)
+
+
+def _has_prefixes(device: Any) -> bool:
+    """Whether the machine's groups of threads count digits."""
+    return isinstance(device, str) and machine_of(Device.canonicalize(device)).has_prefixes
 
 
 # ------------------------------------------------------------ by the host

@@ -11,7 +11,9 @@ import math
 from dataclasses import dataclass
 from typing import Any, Self
 
+from weft.device import Device
 from weft.dtype import computing_dtype, dtypes, least_upper_dtype, least_upper_float
+from weft.engine.schedule import machine_of
 from weft.errors import ArgumentError, ShapeError
 from weft.helpers import ceildiv, prod
 from weft.mixin.check import real_number
@@ -29,6 +31,9 @@ from weft.uop.opset import Ops
 _SCAN_BLOCK = 16
 # so little work that blocks would only be more kernels
 _SCAN_AT_ONCE = 1 << 18
+# what a group of threads scans at once, where the machine has such scans: of longer axes, of those
+# that one group scans, and what both are multiples of
+_GROUP_BLOCK, _GROUP_MOST, _GROUP_UNIT = 2048, 8192, 256
 
 
 @dataclass(frozen=True)
@@ -254,18 +259,26 @@ class StatsMixin(IndexingMixin):
         before, after = self.shape[:place], self.shape[place + 1 :]
         if is_int(count) and count <= 1:
             return self._unchanged()
-        if not is_int(count) or count <= _SCAN_BLOCK or self.numel() * count <= _SCAN_AT_ONCE:
+        width = self._scan_block(place, fold)
+        is_little = (
+            width == _SCAN_BLOCK and is_int(count) and (self.numel() * count <= _SCAN_AT_ONCE)
+        )
+        if not is_int(count) or count <= _SCAN_BLOCK or is_little:
             rows = self.reshape((*before, 1, count, *after))
             return rows._scan_blocks(place, fold).reshape(self.shape)
-        blocks = ceildiv(count, _SCAN_BLOCK)
+        blocks = ceildiv(count, width)
         filled = self
-        if blocks * _SCAN_BLOCK != count:
+        if blocks * width != count:
             grow = [
-                (0, blocks * _SCAN_BLOCK - size) if i == place else (0, 0)
+                (0, blocks * width - size) if i == place else (0, 0)
                 for i, size in enumerate(self.shape)
             ]
             filled = self._pad_constant(grow, fold.neutral)
-        rows = filled.reshape((*before, blocks, _SCAN_BLOCK, *after))
+        rows = filled.reshape((*before, blocks, width, *after))
+        if blocks == 1:
+            # stored whole: the group that scans a row holds all of it
+            scanned = rows._scan_blocks(place, fold).contiguous()
+            return scanned.reshape((*before, width, *after))._slice(place, 0, count)
         totals = fold.reduce(rows, place + 1)
         # the last block's total is nobody's start
         starts = totals._slice(place, 0, blocks - 1).contiguous()._scan_with(place, fold)
@@ -273,8 +286,20 @@ class StatsMixin(IndexingMixin):
         starts = starts._pad_constant(first, fold.neutral).unsqueeze(place + 1)
         # stored in blocks: read through any other shape, lanes would have to be sorted out
         whole = fold.combine(rows._scan_blocks(place, fold), starts).contiguous()
-        whole = whole.reshape((*before, blocks * _SCAN_BLOCK, *after))
+        whole = whole.reshape((*before, blocks * width, *after))
         return whole._slice(place, 0, count)
+
+    def _scan_block(self, place: int, fold: Any) -> int:
+        """Elements of a block of a scan: what groups of threads scan together, where they do."""
+        count, after = self.shape[place], self.shape[place + 1 :]
+        if not isinstance(fold, _Fold) or not is_int(count) or not isinstance(self.device, str):
+            return _SCAN_BLOCK
+        if self.dtype.itemsize < 4 or any([not is_int(size) or size > 1 for size in after]):
+            return _SCAN_BLOCK
+        if count < _GROUP_UNIT or not machine_of(Device.canonicalize(self.device)).has_prefixes:
+            return _SCAN_BLOCK
+        whole: int = ceildiv(count, _GROUP_UNIT) * _GROUP_UNIT
+        return whole if whole <= _GROUP_MOST else _GROUP_BLOCK
 
     def _scan_blocks(self, place: int, fold: Any) -> Self:
         """The prefixes of short rows along the axis after `place`: each place sees those before."""

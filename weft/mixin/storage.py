@@ -31,6 +31,7 @@ from weft.uop.args import FunctionArg
 from weft.uop.kernel_graph import plain_kernel, run_kernel, written_slots
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
+from weft.uop.scatter import spread_layout
 
 
 class StorageMixin(ValuesMixin):
@@ -67,7 +68,9 @@ class StorageMixin(ValuesMixin):
         >>> Tensor([1, 2]).to(Device.DEFAULT).device == Device.DEFAULT
         True
         """
-        place = Device.canonicalize(device)
+        place: Any = Device.canonicalize(device)
+        if type(place) is tuple:
+            place = _several(place)
         if self.device == place:
             return self
         moved = self._from_uop(host.pin(self.uop, place), self._cell.pure)
@@ -102,6 +105,7 @@ class StorageMixin(ValuesMixin):
         device = Device.canonicalize(kwargs.get("device"))
         if not Device[device].has_address:
             raise DeviceError(f"from_blob needs a device whose memory has addresses, not {device}")
+        Device[device].check_address(ptr)
         dtype = to_dtype(kwargs.get("dtype") or dtypes.default_float)
         buffer = Buffer.from_opaque(device, prod(shape), dtype, ptr)
         return cls._from_uop(node_of(buffer).reshape(shape))
@@ -262,8 +266,11 @@ class StorageMixin(ValuesMixin):
         return self
 
     def _elsewhere(self) -> Self:
-        """This where it can be computed with."""
-        return self.to(None) if host.is_storage(self.device) else self
+        """This on one device where it can be computed with."""
+        device = self.device
+        if type(device) is tuple:
+            return self.to(Device[device[0]].reads_at or device[0])
+        return self.to(None) if host.is_storage(device) else self
 
     def _readable(self) -> Self:
         return super(StorageMixin, self._elsewhere())._readable()
@@ -282,7 +289,8 @@ class StorageMixin(ValuesMixin):
         devices = [value.device, *[source.device for source in sources]]
         device = next((place for place in devices if place is not None), None)
         dtype = strong_dtype(value.dtype)
-        buffer = UOp.new_buffer(Device.canonicalize(device), prod(value.shape), dtype)
+        layout = spread_layout(device, value)
+        buffer = UOp.new_buffer(Device.canonicalize(device), prod(value.shape), dtype, layout)
         base = buffer.reshape(value.shape)
         return base.after(base.store(cast_value(value, dtype)))
 
@@ -339,6 +347,13 @@ class StorageMixin(ValuesMixin):
         """This value in memory, in order."""
         node = self.cast(strong_dtype(self.dtype)).uop
         return UOp(Ops.CONTIGUOUS, node.dtype, (node,))
+
+
+def _several(devices: tuple[str, ...]) -> Devices:
+    """A tuple of different devices; one of them is a device."""
+    if len(set(devices)) != len(devices) or not devices:
+        raise ArgumentError(f"a tuple of devices has each of them once, found {devices}")
+    return devices if len(devices) > 1 else devices[0]
 
 
 def _kernel_rule(gradient: UOp, node: UOp, static: tuple[Any, ...]) -> tuple[UOp | None, ...]:

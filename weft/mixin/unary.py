@@ -16,7 +16,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from weft.dtype import computing_dtype, dtypes, least_upper_dtype, least_upper_float
 from weft.errors import ArgumentError
 from weft.mixin.dtype import DTypeMixin, product_dtype
-from weft.uop.opset import FALLING, Ops
+from weft.uop.opset import BOUNDED, FALLING, Ops
 
 LOG2_E = math.log2(math.e)
 # log2(e) = the float32 nearest to it + this
@@ -309,7 +309,8 @@ class UnaryMixin(DTypeMixin):
         """
         # of the side where the exponential does not overflow: inf in it would make gradients nan
         power = self._size().neg()._falling_exp()
-        return self.lt(0).where(power, power._constant(1)) / (power + 1)
+        side = self.lt(0).where(power, power._constant(1))
+        return (side / (power + 1))._marked(BOUNDED)
 
     @in_wide_floats
     def tanh(self) -> Self:
@@ -322,7 +323,7 @@ class UnaryMixin(DTypeMixin):
         near, inner = self._near_zero(0.625)
         small = inner * polynomial(inner * inner, _TANH_SHORT if self._is_single else _TANH_LONG)
         power = (size * -2)._falling_exp()
-        large = (1 - power) / (power + 1)
+        large = ((1 - power) / (power + 1))._marked(BOUNDED)
         return near.where(small, self.lt(0).where(large.neg(), large))
 
     @in_wide_floats

@@ -157,6 +157,8 @@ class ValuesMixin(BitsMixin):
         if recorder is not None:
             recorder.refuse("reads the values of a Tensor (item(), tolist(), numpy(), data())")
         stored = self._stored()
+        if type(stored.device) is tuple:
+            return stored._elsewhere()._buffer()
         if not stored._covers_storage:
             stored = stored.contiguous().realize()
         storage = stored._cell.storage

@@ -1,13 +1,15 @@
 """Neural nets: layers, optimisers, schedules, mixed precision, saved states, data sets.
 
-In: Tensors. Out: the layers by name; `nn.optim`, `nn.schedule`, `nn.amp`, `nn.state`, `nn.datasets`
-and `nn.torch`, loaded here so that they just work after `from weft import nn`.
+In: Tensors. Out: the layers by name; `nn.optim`, `nn.schedule`, `nn.amp`, `nn.state`,
+`nn.datasets`, `nn.parallel` and `nn.torch`, loaded here so that they just work after
+`from weft import nn`.
 A user of the public names of weft; nothing below imports it.
 """
 
 import weft.nn.amp as amp
 import weft.nn.datasets as datasets
 import weft.nn.optim as optim
+import weft.nn.parallel as parallel
 import weft.nn.schedule as schedule
 import weft.nn.state as state
 import weft.nn.torch as torch
@@ -71,6 +73,7 @@ __all__ = [
     "amp",
     "datasets",
     "optim",
+    "parallel",
     "schedule",
     "state",
     "torch",

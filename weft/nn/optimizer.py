@@ -93,12 +93,7 @@ class Optimizer:
     def _zeros(self) -> list[Tensor]:
         """Zeros like each parameter, at least as wide as float32."""
         return [
-            _zeros(
-                param.shape,
-                computing_dtype(param.dtype),
-                param.device if self.place is None else self.place,
-            )
-            for param in self.params
+            _zeros_like(param, computing_dtype(param.dtype), self.place) for param in self.params
         ]
 
     def zero_grad(self) -> None:
@@ -222,6 +217,15 @@ class Optimizer:
     def _momentum_changes(self, new: Tensor) -> list[Change]:
         """What changes if the momentum becomes another."""
         raise NotImplementedError
+
+
+def _zeros_like(param: Tensor, dtype: DType, place: Any) -> Tensor:
+    """Zeros beside a parameter, or at another place; cut over devices as it is."""
+    device = param.device if place is None else place
+    if place is None and type(device) is tuple and param.uop.layout is not None:
+        made = Tensor.zeros(*param.shape, dtype=dtype, requires_grad=False)
+        return made.shard_like(param).realize()
+    return _zeros(param.shape, dtype, device)
 
 
 def _zeros(shape: tuple[int, ...], dtype: DType, device: Any) -> Tensor:

@@ -11,13 +11,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Self
 
 from weft.engine.cell import Cell
-from weft.engine.forms import WriteForm, forgotten_with_calls, form_of, is_on, sources_of, state_now
+from weft.engine.forms import CallCache, WriteForm, form_of, is_on, sources_of, state_now
 from weft.engine.operands import user_line
 from weft.tensor import Tensor
 from weft.uop.node import UOp
 
-# steps that are remembered; then all are forgotten
-_MOST_STEPS = 256
 _PLAIN = (bool, int, float, str, type(None))
 
 
@@ -36,8 +34,7 @@ class _Step(NamedTuple):
     parts: list[list[int]]  # what is realized together, as numbers of tensors
 
 
-_steps: dict[tuple[Any, ...], _Step | None] = {}
-forgotten_with_calls(_steps.clear)
+_steps = CallCache(most=256)
 
 
 class StepCall:
@@ -89,7 +86,7 @@ class StepCall:
 
     def parts(self) -> list[list[Tensor]] | None:
         """What the step realizes, the writes pending; None if it has to be run."""
-        step = _steps.get(self._key)
+        step: _Step | None = _steps.get(self._key)
         if step is None:
             return None
         tensors, storages = self._tensors, self._storages
@@ -112,9 +109,7 @@ class StepCall:
 
     def keep(self, parts: list[list[Tensor]]) -> None:
         """Remember what the step has come to, if that is writes that are known by their forms."""
-        if len(_steps) >= _MOST_STEPS:
-            _steps.clear()
-        _steps[self._key] = self._step(parts)
+        _steps.keep(self._key, self._step(parts))
 
     def _step(self, parts: list[list[Tensor]]) -> _Step | None:
         numbers = {id(tensor): number for number, tensor in enumerate(self._tensors)}

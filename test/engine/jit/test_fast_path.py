@@ -52,6 +52,26 @@ def test_other_tensors_of_the_same_kind(glances: list[bool]) -> None:
     assert glances == [True, True]
 
 
+def test_writes_to_memory_of_its_own(glances: list[bool]) -> None:
+    """A scatter makes the storage that it writes to; what the caller holds is only read."""
+    places = Tensor(np.array([0, 2, 2, 5, 1, 0], np.int32)).realize()
+    function = TinyJit(lambda x, v: x.scatter_reduce(0, places, v, "sum").realize())
+    start = numbers(10)
+    plain = TinyJit(lambda x, at, v: x.scatter_reduce(0, at, v, "sum").realize())
+    for _ in range(4):
+        function(start, numbers(0))
+        plain(start, places, numbers(0))
+    glances.clear()
+    results = [plain(start, places, numbers(i)) for i in range(3)]
+    assert glances == [True] * 3
+    for i, result in enumerate(results):
+        expected = np.arange(10, 16, dtype=np.float32)
+        np.add.at(expected, [0, 2, 2, 5, 1, 0], np.arange(i, i + 6))
+        np.testing.assert_array_equal(result.numpy(), expected)
+        np.testing.assert_array_equal(function(start, numbers(i)).numpy(), expected)
+    np.testing.assert_array_equal(start.numpy(), np.arange(10, 16))
+
+
 def test_results_of_earlier_calls_stay(glances: list[bool]) -> None:
     function = TinyJit(lambda a: a * 2)
     ready(function, numbers(0))

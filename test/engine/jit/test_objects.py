@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from weft import Tensor, dtypes
+from weft.engine.forms import CallCache
 from weft.engine.jit.objects import (
+    MOST_CONTAINERS,
     Reachable,
     child_of,
     children_of,
@@ -86,3 +88,16 @@ def test_a_walk_finds_each_thing_once_and_every_way_to_it() -> None:
         (("root",), "self"),
     }
     assert all(not is_fixed(container) for container, _ in found.snapshot())
+
+
+def test_a_large_data_set_does_not_hide_what_comes_after_it() -> None:
+    data = [(number, str(number)) for number in range(MOST_CONTAINERS + 1)]
+    model = {"weight": Tensor([1.0])}
+    walk = Reachable([("data", None, None, data), ("model", None, None, model)])
+    assert [found.label for found in walk.found] == [("model", "weight")]
+
+
+def test_a_cache_of_calls_is_no_state() -> None:
+    cache = CallCache(most=2)
+    cache.keep("key", [Tensor([1.0])])
+    assert is_leaf(cache) and not holds_tensor(cache)

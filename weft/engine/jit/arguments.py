@@ -93,7 +93,7 @@ class Arguments:
         if not pending:
             return
         places = [t.device for t in self.tensors]
-        place = next((p for p in places if isinstance(p, str) and not host.is_storage(p)), None)
+        place = next((p for p in places if p is not None and not host.is_storage(p)), None)
         for cell in dict.fromkeys(pending):
             if cell.value.device is None and place is not None and place != Device.DEFAULT:
                 cell.value = host.pin(cell.value, place)
@@ -107,7 +107,7 @@ class Arguments:
             if not tensor._moves or tensor._cell.pure:
                 continue
             storage = tensor._cell.storage
-            if storage is None or Cell.is_shared(storage):
+            if storage is None or Cell.is_shared(storage) or type(storage.arg.device) is tuple:
                 continue
             if sum(other._cell.storage is storage for other in self.tensors) == 1:
                 window = window_of(tensor)

@@ -55,6 +55,7 @@ from weft.engine.jit.templates import (
     SetChild,
     Source,
     Sources,
+    Spread,
     StoredCell,
     Template,
     TemplateMaker,
@@ -62,7 +63,8 @@ from weft.engine.jit.templates import (
 from weft.engine.jit.tensors import Kind, StandIn, describe, free_of
 from weft.engine.jit.trace import Constant, Execution, Run
 from weft.engine.prepared import Prepared, Request
-from weft.engine.storage import buffer_of, memory_of
+from weft.engine.schedule import origins_of
+from weft.engine.storage import buffer_of, memory_of, parts_of, storages_of
 from weft.errors import JitError
 from weft.schedule.place import storage_of
 from weft.tensor import Tensor
@@ -135,6 +137,7 @@ class Recording:
         self.before: dict[Label, tuple[Cell, tuple[Any, ...]]] = {}
         self.stand_ins: dict[int, StandIn] = {}  # by id of the stand-in's cell
         self.by_node: dict[UOp, tuple[StandIn, Label]] = {}
+        self.by_part: dict[UOp, Input] = {}  # of stand-ins on several devices
         self.groups: dict[Label, Label] = {}
         self.descriptions: dict[Label, tuple[Any, ...]] = {}
         self._stand_in()
@@ -199,6 +202,9 @@ class Recording:
             group = first.setdefault(stand_in.storage, label)
             self.groups[label] = group
             self.by_node[stand_in.node] = (stand_in, group)
+            if type(stand_in.node.arg.device) is tuple:
+                for number, part in enumerate(parts_of(stand_in.node)):
+                    self.by_part[part] = Input(group, number)
             swapped.append((tensor, stand_in))
         for tensor, stand_in in swapped:
             tensor._cell = stand_in.cell
@@ -248,7 +254,9 @@ class Recording:
         known_as = {original: name for name, original in request.names.items()}
         sources = {known_as[source.name]: source for source in self.classify(given)}
         facts = tuple([(n.dtype, n.arg.size, n.arg.device) for n in request.inputs])
-        self.run.executions.append(Execution(prepared, request.key, roles, facts, sources))
+        self.run.executions.append(
+            Execution(prepared, request.key, roles, facts, sources, origins_of(request))
+        )
 
     def after_execute(self, nodes: dict[int, UOp]) -> None:
         """Note which memory came out."""
@@ -281,6 +289,12 @@ class Recording:
         stand_in = self.by_node.get(node)
         if stand_in is not None:
             return Input(stand_in[1])
+        if type(node.arg.device) is tuple:
+            roles = [self.role_of(part) for part in parts_of(node)]
+            return Spread(tuple(roles), node.arg.layout)  # type: ignore[arg-type]
+        part = self.by_part.get(node)
+        if part is not None:
+            return part
         found = self.made.get(node)
         if found is not None:
             return found
@@ -302,7 +316,8 @@ class Recording:
             if isinstance(self.role_of(node), Outside):
                 self.outside[id(memory)] = node
         self.written |= {id(buffer_of(node).base) for node in overwritten}
-        inputs = {id(buffer_of(node).base) for node in self.by_node}
+        nodes = [part for node in self.by_node for part in storages_of(node)]
+        inputs = {id(buffer_of(node).base) for node in nodes}
         if self.written & inputs & self.outside.keys():
             raise JitError(
                 "a jitted function writes to a Tensor that it also reaches in a way the JIT does "

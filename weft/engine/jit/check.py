@@ -27,7 +27,7 @@ from weft.engine.jit.objects import (
 )
 from weft.engine.jit.places import Place, state_roots
 from weft.engine.known import forget, forget_readers
-from weft.engine.storage import buffer_of
+from weft.engine.storage import buffer_of, storages_of
 from weft.mixin.rand import RandMixin
 from weft.tensor import Tensor
 from weft.uop.node import UOp
@@ -47,11 +47,14 @@ class Snapshot:
         pending = [c for c in cells.values() if not c.pure and not c.is_realized]
         engine.realize_cells([c for c in pending if c.value.device is not None], Cell.live)
         self.cells = [(c, c.value, c.version, c.pure) for c in cells.values()]
-        self.bytes: dict[UOp, bytes] = {}
+        self.bytes: dict[UOp, list[bytes]] = {}
         for cell in cells.values():
             storage = cell.storage
             if storage is not None and cell.is_realized and storage not in self.bytes:
-                self.bytes[storage] = bytes(buffer_of(storage).ensure_allocated().as_memoryview())
+                self.bytes[storage] = [
+                    bytes(buffer_of(part).ensure_allocated().as_memoryview())
+                    for part in storages_of(storage)
+                ]
         containers = [c for c in arguments.containers if not is_fixed(c)]
         self.children = [(c, dict(children_of(c) or {})) for c in containers]
         self.children += [s for s in walk.snapshot() if not isinstance(s[0], Tensor)]
@@ -72,7 +75,8 @@ class Snapshot:
             cell.value, cell.version, cell.pure = value, version, pure
         history.overwrite(self.bytes)
         for storage, contents in self.bytes.items():
-            buffer_of(storage).copyin(contents)
+            for part, data in zip(storages_of(storage), contents, strict=True):
+                buffer_of(part).copyin(data)
             forget(storage)
         forget_readers(set(self.bytes))
         for container, before in self.children:

@@ -27,7 +27,7 @@ from weft.engine.jit.templates import Fill, Label, Outside, Remove, Role, SetChi
 from weft.engine.jit.trace import Run, labels_in, parts_in
 from weft.engine.known import forget, forget_readers
 from weft.engine.linear import Call, Linear, Program
-from weft.engine.storage import buffer_of
+from weft.engine.storage import buffer_of, parts_of, whole_behind
 from weft.mixin.rand import RandMixin
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
@@ -54,12 +54,14 @@ class CapturedGraph:
         self._arguments_used = [label for label in used if label.kind == "argument"]
         # the caller's storages that a replay writes to
         written = [self.launches.places[number] for number in self.launches.written]
-        self._written_labels = [place.label for place in written if place.label is not None]
-        self._written_outside = [
-            role.node
+        labels = [place.label for place in written if place.label is not None]
+        self._written_labels = list(dict.fromkeys(labels))
+        outside = [
+            whole_behind(role.node)
             for role, number in self.launches.numbers.items()
             if number in self.launches.written and isinstance(role, Outside)
         ]
+        self._written_outside = list(dict.fromkeys(outside))
         # places that are changed, which must not be one and the same
         changed = {e.label for e in run.effects if isinstance(e, (SetChild, Fill, Remove))}
         self._changed = [label for label in changed if label.kind != "root"]
@@ -84,7 +86,10 @@ class CapturedGraph:
     def _maker_of_arguments_only(self) -> Maker | None:
         run, launches = self.run, self.launches
         has_state = run.tree or run.ties or run.events or run.effects or self.state.outside
-        if has_state or run.variables or run.numbers or launches.written or launches.once:
+        # what it writes through indices may be memory that each replay makes anew
+        written = [launches.places[number] for number in launches.written]
+        writes_others = any([place.kind not in ("fresh", "arena") for place in written])
+        if has_state or run.variables or run.numbers or writes_others or launches.once:
             return None
 
         def word_of(role: Role) -> int:
@@ -275,7 +280,7 @@ class CapturedGraph:
             is_argument = label.kind == "argument"
             storage = call.descriptions[index].storage if is_argument else storages[label]
             assert storage is not None
-            buffer = buffer_of(storage)
+            buffer = buffer_of(storage if place.part is None else parts_of(storage)[place.part])
             if is_argument and index in call.windows:
                 window = call.windows[index]
                 start = window.start * place.dtype.itemsize

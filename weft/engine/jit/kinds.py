@@ -152,7 +152,7 @@ if _compare is not None:
 
 def _likeness(value: Any) -> tuple[Any, ...]:
     if host.is_numpy(value):
-        return type(value), value.shape, str(value.dtype), value.strides
+        return type(value), value.shape, value.dtype, value.strides
     return (type(value),)
 
 

@@ -22,7 +22,7 @@ from weft.device import Buffer, Device
 from weft.dtype import dtypes
 from weft.engine import realize as engine
 from weft.engine.interrupts import NOTHING, Writing
-from weft.engine.jit.templates import Input, Label, Made, Outside, Own, Role, Source
+from weft.engine.jit.templates import Input, Label, Made, Outside, Own, Role, Source, Spread
 from weft.engine.jit.trace import Run
 from weft.engine.memory import ALIGNMENT, plan_memory
 from weft.engine.prepared import Memory, Step
@@ -55,6 +55,7 @@ class MemoryPlace:
         "kind",
         "label",
         "offset",
+        "part",
         "size",
         "spares",
         "word",
@@ -68,6 +69,7 @@ class MemoryPlace:
         self.has_address = Device[device].has_address
         self.kind = "arena"
         self.label: Label | None = None
+        self.part: int | None = None  # of an input on several devices
         self.buffer: Buffer | None = None
         self.contents: bytes | None = None
         self.offset = 0
@@ -133,7 +135,7 @@ class Launches:
             place.contents = role.contents
         elif isinstance(role, Input) and facts is not None:
             place = self._place(role, *facts)
-            place.kind, place.label = "input", role.label
+            place.kind, place.label, place.part = "input", role.label, role.part
         return self.numbers[role]
 
     def _number_memory(self, run: Run) -> None:
@@ -167,9 +169,10 @@ class Launches:
 
     def _escape(self, escaping: Sequence[Role]) -> None:
         """Memory that outlives a replay is new each time; so is data that gets overwritten."""
-        for role in escaping:
-            if isinstance(role, (Made, Own)):
-                self.places[self.place_of(role)].kind = "fresh"
+        for whole in escaping:
+            for role in whole.roles if isinstance(whole, Spread) else (whole,):
+                if isinstance(role, (Made, Own)):
+                    self.places[self.place_of(role)].kind = "fresh"
         for number, place in enumerate(self.places):
             if place.contents is not None and place.kind == "arena":
                 place.kind = "copied" if number in self.written else "fixed"

@@ -21,6 +21,7 @@ from typing import Any
 from weft.device import BaseDevice, Buffer
 from weft.dtype import DType
 from weft.engine.cell import Cell
+from weft.engine.forms import CallCache
 from weft.knobs import Context, ContextVar
 from weft.tensor import Tensor
 from weft.uop.node import UOp
@@ -29,12 +30,15 @@ NUMBERS = (bool, int, float)
 PLAIN = frozenset((bool, int, float, complex, str, bytes, type(None), type(...)))
 # beyond so many containers a walk stops: what lies further out is not watched
 MOST_CONTAINERS = 50_000
+# elements of a container with more come last: a data set does not hide a model from the walk
+MANY_CHILDREN = 1_000
 _LEAVES = (
     UOp,
     DType,
     Cell,
     Buffer,
     BaseDevice,
+    CallCache,
     ContextVar,
     Context,
     pathlib.PurePath,
@@ -185,7 +189,10 @@ class Reachable:
         pending: list[tuple[tuple[Any, ...], Any, Any, Any]]
         pending = [((name,), container, key, child) for name, container, key, child in roots]
         pending.reverse()
-        while pending and len(self.containers) < MOST_CONTAINERS:
+        last: list[tuple[tuple[Any, ...], Any, Any, Any]] = []
+        while (pending or last) and len(self.containers) < MOST_CONTAINERS:
+            if not pending:
+                pending, last = last[::-1], []
             label, container, key, child = pending.pop()
             if type(child) in PLAIN:
                 continue
@@ -200,8 +207,10 @@ class Reachable:
             if isinstance(child, Tensor):
                 self.found.append(Found(child, container, key, label))
             following = [((*label, k), child, k, v) for k, v in children.items()]
-            following.reverse()
-            pending.extend(following)
+            if len(following) > MANY_CHILDREN:
+                last.extend(following)
+            else:
+                pending.extend(reversed(following))
 
     def snapshot(self) -> list[tuple[Any, dict[Any, Any]]]:
         """The containers that can change, and what they hold now."""

@@ -32,6 +32,7 @@ from weft.engine.jit.templates import (
     New,
     Outside,
     OutsideCell,
+    Own,
     Plain,
     Rebind,
     Remove,
@@ -40,12 +41,14 @@ from weft.engine.jit.templates import (
     SetChild,
     Source,
     Sources,
+    Spread,
     StoredCell,
     Symbolic,
     Template,
     View,
 )
 from weft.engine.jit.tensors import bind_again
+from weft.engine.storage import parts_of, whole_of
 from weft.tensor import Tensor
 from weft.uop.node import UOp
 
@@ -175,7 +178,10 @@ class Replay:
         if isinstance(role, Outside):
             return role.node
         if isinstance(role, Input):
-            return self.storages[role.label]
+            storage = self.storages[role.label]
+            return storage if role.part is None else parts_of(storage)[role.part]
+        if isinstance(role, Spread):
+            return whole_of([self._node(part) for part in role.roles], role.layout)
         return self._fresh[self._launches.places[self._launches.place_of(role)].word][0]
 
     def container(self, label: Label) -> Any:
@@ -231,7 +237,9 @@ def simple_maker(template: Template, words: Callable[[Role], int]) -> Maker | No
 
 
 def _tensor_maker(view: View, stored: StoredCell, words: Callable[[Role], int]) -> Maker | None:
-    if view.sources or stored.sources or view.grad is not None or not isinstance(stored.role, Made):
+    role = stored.role
+    is_new = isinstance(role, Made) or (isinstance(role, Own) and role.contents is None)
+    if view.sources or stored.sources or view.grad is not None or not is_new:
         return None
     number, shape, word = stored.number, stored.shape, words(stored.role)
     kind, moves, requires_grad = view.kind, view.moves, view.requires_grad

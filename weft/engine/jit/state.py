@@ -20,6 +20,7 @@ from weft.engine.jit.places import Place
 from weft.engine.jit.templates import Label, Outside
 from weft.engine.jit.tensors import Kind, describe
 from weft.engine.jit.trace import Expectation, Run, Tie
+from weft.engine.storage import whole_behind
 from weft.tensor import Tensor
 from weft.uop.node import UOp
 
@@ -59,7 +60,7 @@ class CapturedState:
         self._numbers = {Label("state", path): number for path, number in numbers.items()}
         self._ties = [(numbers[tie.path], numbers.get(tie.place, -1), tie) for tie in run.ties]
         roles = [role for execution in run.executions for role in execution.roles]
-        outside = [role.node for role in roles if isinstance(role, Outside)]
+        outside = [whole_behind(role.node) for role in roles if isinstance(role, Outside)]
         self.outside = list(dict.fromkeys(outside))
         # what was found the last time: tensors, their cells, the values of those
         self._last: tuple[list[Tensor], list[Cell], list[UOp], dict[Label, UOp]] | None = None

@@ -19,6 +19,7 @@ from weft.engine.cell import Cell
 from weft.engine.jit.objects import PLAIN, children_of, is_leaf
 from weft.engine.jit.tensors import free_of
 from weft.tensor import Tensor
+from weft.uop.layout import Layout
 from weft.uop.node import UOp
 
 
@@ -79,9 +80,10 @@ Sources = tuple[Source, ...]
 # ------------------------------------------------------------ memory
 @dataclass(frozen=True, slots=True)
 class Input(Template):
-    """The memory of something that was there before."""
+    """The memory of something that was there before; on several devices, that of one of them."""
 
     label: Label
+    part: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,15 @@ class Own(Template):
     contents: bytes | None
 
 
-Role = Input | Made | Outside | Own
+@dataclass(frozen=True, slots=True)
+class Spread(Template):
+    """Memory on several devices."""
+
+    roles: tuple[Input | Made | Outside | Own, ...]
+    layout: Layout | None
+
+
+Role = Input | Made | Outside | Own | Spread
 
 
 # ------------------------------------------------------------ cells

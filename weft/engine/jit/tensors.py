@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from weft.engine.cell import Cell
-from weft.engine.storage import buffer_of, held_with, node_of
+from weft.engine.storage import buffer_of, held_with, node_of, storages_of, whole_of
 from weft.helpers import prod
 from weft.tensor import Tensor
 from weft.uop.node import UOp
@@ -122,9 +122,10 @@ def describe(tensor: Tensor, window: Window | None = None) -> Description:
     else:
         free = ()
     shared = Cell.is_shared(storage)
+    place = storage.arg.device
     structure = (
         storage.dtype,
-        storage.arg.device,
+        place if type(place) is str else (place, storage.arg.layout),
         size,
         shape,
         free,
@@ -200,6 +201,13 @@ def _run_start(shape: tuple[int, ...], box: tuple[tuple[int, int], ...]) -> int 
     return offset
 
 
+def _over(storage: UOp) -> UOp:
+    """A BUFFER node of its own over the memory of another."""
+    nodes = [node_of(buffer_of(part).ensure_allocated()) for part in storages_of(storage)]
+    is_one = type(storage.arg.device) is str
+    return nodes[0] if is_one else whole_of(nodes, storage.arg.layout)
+
+
 class StandIn:
     """Memory that is marked as an input: a BUFFER node of its own over the memory of another."""
 
@@ -211,11 +219,11 @@ class StandIn:
         self.original = original
         self.storage = storage
         self.window = window
-        memory = buffer_of(storage).ensure_allocated()
         if window is None:
-            self.node = node_of(memory)
+            self.node = _over(storage)
             value = original.value.substitute({storage: self.node})
         else:
+            memory = buffer_of(storage).ensure_allocated()
             part = memory.view(window.size, memory.dtype, window.start * memory.dtype.itemsize)
             self.node = node_of(part)
             held_with(self.node).is_part = True

@@ -29,6 +29,7 @@ class Execution:
     roles: tuple[Role, ...]
     facts: tuple[tuple[Any, int, str], ...]  # dtype, size, device of each
     sources: dict[str, Source]  # where the values of variables come from, as kernels call them
+    origins: tuple[tuple[str, int] | None, ...] = ()  # the lines of the rows of `key`
 
 
 class Expectation(NamedTuple):
