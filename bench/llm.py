@@ -83,7 +83,7 @@ def in_weft(path: Path, tokens: int) -> dict[str, Any]:
     caches = sum(
         int(np.prod(each.shape)) * each.dtype.itemsize
         for cache in model.caches
-        for each in (cache.keys, cache.values)
+        for each in cache.memories
     )
     found["memory"] = {"resident": resident(), "cache": caches}
     return found

@@ -63,6 +63,28 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "starcoder2": ("starcoder2", {}),
+    "deepseek-v3": (
+        "deepseek2",
+        {
+            "attention.q_lora_rank": 256,
+            "attention.kv_lora_rank": 256,
+            "attention.key_length": 96,
+            "attention.value_length": 64,
+            "rope.dimension_count": 32,
+            "rope.scaling.type": "yarn",
+            "rope.scaling.factor": 4.0,
+            "rope.scaling.original_context_length": 32,
+            "rope.scaling.yarn_log_multiplier": 0.1,
+            "leading_dense_block_count": 1,
+            "expert_count": 8,
+            "expert_used_count": 3,
+            "expert_gating_func": 2,
+            "expert_weights_norm": True,
+            "expert_weights_scale": 2.5,
+            "expert_group_count": 4,
+            "expert_group_used_count": 2,
+        },
+    ),
 }
 _LIKE_LLAMA = ("llama", "granite")
 _PLUS_ONE = ("gemma2", "gemma3")
@@ -81,6 +103,10 @@ def model_of(family: str) -> Any:
     if family == "qwen3-moe":
         more["moe_intermediate_size"] = 256
         assert EXPERTS["num_experts"] == 4
+    if family == "deepseek-v3":
+        more = {"num_key_value_heads": 4, "moe_intermediate_size": 256, "v_head_dim": 64}
+        more |= {"q_lora_rank": 256, "kv_lora_rank": 256}
+        more |= {"qk_nope_head_dim": 64, "qk_rope_head_dim": 32}
     return make(family, **{**SIZES, **more})
 
 
@@ -124,10 +150,9 @@ def write(path: Path, family: str, model: Any, kind: str) -> None:
     rope = config.rope_parameters
     values["rope.freq_base"] = float(rope.get("rope_theta", 10000.0)) if rope else 10000.0
     for name, value in {**values, **more}.items():
-        key = f"{architecture}.{name}"
-        writer.add_float32(key, value) if isinstance(value, float) else writer.add_uint32(
-            key, value
-        )
+        kinds = {float: "float32", bool: "bool", str: "string"}
+        add = getattr(writer, f"add_{kinds.get(type(value), 'uint32')}")
+        add(f"{architecture}.{name}", value)
     names = gguf.get_tensor_name_map(
         {v: k for k, v in gguf.MODEL_ARCH_NAMES.items()}[architecture], config.num_hidden_layers
     )
@@ -171,8 +196,19 @@ def _add_tensors(
             place, _, part = back.partition(".")
             experts.setdefault(f"{front}.experts.{part}", {})[int(place)] = raw
             continue
+        if name.endswith("e_score_correction_bias"):
+            name = name.replace("_bias", ".bias")
         target = names.get_name(name, try_suffixes=(".weight", ".bias"))
         stem = target.split(".")[-2]
+        if stem == "attn_kv_b" and kind == "F16":
+            # as newer files have it: keys' part turned, beside that of the values
+            both = raw.reshape(config.num_attention_heads, -1, raw.shape[-1])
+            cut = config.qk_nope_head_dim
+            turned = np.ascontiguousarray(both[:, :cut].swapaxes(1, 2))
+            writer.add_tensor(target.replace("kv_b", "k_b"), turned, raw_dtype=number)
+            rest = np.ascontiguousarray(both[:, cut:])
+            writer.add_tensor(target.replace("kv_b", "v_b"), rest, raw_dtype=number)
+            continue
         if architecture in _LIKE_LLAMA and stem in heads:
             # rows are whole blocks, so they move as they are
             raw = neighbours(raw.reshape(array.shape[0], -1), heads[stem])

@@ -36,6 +36,38 @@ GRANITE = {
     "logits_scaling": 2.0,
 }
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+DEEPSEEK = {
+    "num_hidden_layers": 3,
+    "num_key_value_heads": 4,
+    "moe_intermediate_size": 48,
+    "first_k_dense_replace": 1,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 3,
+    "n_group": 4,
+    "topk_group": 2,
+    "q_lora_rank": 24,
+    "kv_lora_rank": 16,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 12,
+}
+DELTA = {
+    "num_hidden_layers": 4,
+    "head_dim": 16,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 12,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+}
+DEEPSEEK_YARN = {
+    "rope_type": "yarn",
+    "factor": 4.0,
+    "original_max_position_embeddings": 32,
+    "mscale": 1.0,
+    "mscale_all_dim": 1.0,
+    "beta_fast": 32,
+    "beta_slow": 1,
+}
 # name -> transformers' config class and what it is given besides SIZES
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("LlamaConfig", {}),
@@ -71,6 +103,29 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "phi3": ("Phi3Config", {}),
     "olmo2": ("Olmo2Config", {}),
     "granite": ("GraniteConfig", GRANITE),
+    "deepseek-v2": ("DeepseekV2Config", {**DEEPSEEK, "q_lora_rank": None, "n_shared_experts": 2}),
+    "deepseek-v2-groups": (
+        "DeepseekV2Config",
+        {**DEEPSEEK, "topk_method": "group_limited_greedy", "routed_scaling_factor": 2.0},
+    ),
+    "llama4": (
+        "Llama4TextConfig",
+        {
+            "num_hidden_layers": 4,
+            "head_dim": 16,
+            "intermediate_size": 48,
+            "intermediate_size_mlp": 96,
+            "num_local_experts": 4,
+            "num_experts_per_tok": 1,
+            "interleave_moe_layer_step": 2,
+            "attention_chunk_size": 8,
+            "floor_scale": 4,
+        },
+    ),
+    "mamba": ("MambaConfig", {"state_size": 8, "time_step_rank": 4, "num_key_value_heads": None}),
+    "qwen3-next": ("Qwen3NextConfig", {**DELTA, **EXPERTS, "shared_expert_intermediate_size": 32}),
+    "qwen3.5": ("Qwen3_5TextConfig", DELTA),
+    "deepseek-v3": ("DeepseekV3Config", {**DEEPSEEK, "rope_scaling": DEEPSEEK_YARN}),
     "starcoder2": ("Starcoder2Config", {}),
 }
 

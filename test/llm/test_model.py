@@ -106,7 +106,7 @@ def test_a_file_that_lacks_tensors_or_is_of_an_unknown_kind_is_refused(tmp_path:
     config.write_text(text.replace('"intermediate_size": 96', '"intermediate_size": 97'))
     load(tmp_path)
     config.write_text(text.replace('"model_type": "llama"', '"model_type": "parrot"'))
-    with pytest.raises(DataError, match="of the architecture 'parrot'; there are: gemma"):
+    with pytest.raises(DataError, match="of the architecture 'parrot'; there are: .* llama "):
         load(tmp_path)
     config.write_text(text.replace('"hidden_size": 64', '"hidden_size": "x"'))
     with pytest.raises(DataError, match="hidden_size is 'x'"):

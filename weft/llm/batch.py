@@ -74,6 +74,7 @@ class Text:
         self.held = 0  # tokens whose keys and values are in the cache
         self.reused = 0  # tokens of the prompt that the cache held
         self.pages: list[int] = []
+        self.slot = 0  # of its state, where the model carries one
         self.sampler = Sampler(self.sampling)
         self.when_ended: Callable[[Text], None] | None = None  # whose texts these are
         self.listener: Callable[[], None] | None = None  # who waits for this one
@@ -96,7 +97,9 @@ class Batcher:
         self.guesser: Guesser | None = None
         self.guesses = self.guessed = 0  # tokens that were guessed, and those that were right
         self.steps = 0
-        self._most = most
+        # slots of states that are free; slot 0 belongs to no text
+        self._slots = list(range(model.slots - 1, 0, -1))
+        self._most = min(most, len(self._slots)) if model.slots else most
         self._is_prompts_turn = True
         self._count = UOp.variable("pages", 1, model.pages_of_text)
         self._jits: dict[tuple[int, int, str], Any] = {}
@@ -139,13 +142,16 @@ class Batcher:
         while self.waiting and len(self.running) < self._most:
             text = self.waiting[0]
             # the last token is always read, for its logits
-            known = self.pages.known(text.tokens[:-1]) if text.asked == "next" else []
+            # what a state has come to behind a page is not kept, so texts with one begin anew
+            is_known = text.asked == "next" and not self.model.slots
+            known = self.pages.known(text.tokens[:-1]) if is_known else []
             needed = -(-len(text.tokens) // PAGE) - len(known)
             # room to go on, too; but where nothing runs, all pages are there
             if self.running and self.pages.free < needed + 1 + len(self.running):
                 self.pages.give_back(known)
                 return
             self.waiting.popleft()
+            text.slot = self._slots.pop() if self._slots else 0
             text.pages = known
             text.held = text.reused = len(known) * PAGE
             self.running.append(text)
@@ -167,17 +173,23 @@ class Batcher:
     def _put_off(self, text: Text) -> None:
         """Its pages are given up; it is read again later."""
         self.running.remove(text)
-        self.pages.give_back(text.pages)
-        text.pages, text.held = [], 0
+        self._give_back(text)
+        text.held = 0
         self.waiting.appendleft(text)
+
+    def _give_back(self, text: Text) -> None:
+        self.pages.give_back(text.pages)
+        text.pages = []
+        if text.slot:
+            self._slots.append(text.slot)
+            text.slot = 0
 
     def end(self, text: Text, reason: str) -> None:
         """A text gets no more tokens."""
         if text.reason is not None:
             return
         text.reason = reason
-        self.pages.give_back(text.pages)
-        text.pages = []
+        self._give_back(text)
         for texts in (self.running, self.waiting):
             if text in texts:
                 texts.remove(text)
@@ -253,7 +265,8 @@ class Batcher:
 
     # -------------------------------------------------------- guesses
     def _guess(self, text: Text) -> list[int]:
-        if self.guesser is None:
+        # a state cannot be taken back
+        if self.guesser is None or self.model.slots:
             return []
         longest = min(text.longest or self.model.max_context, self.model.max_context)
         # one more token comes with the last that is right
@@ -287,7 +300,7 @@ class Batcher:
     ) -> Array:
         """Reads the next `counts` tokens of texts, in a step of a size."""
         width = self.model.pages_of_text
-        data = np.zeros((batch, 3 * size + 1 + width), np.int32)
+        data = np.zeros((batch, 3 * size + 2 + width), np.int32)
         tokens, positions, rows = (data[:, i * size : (i + 1) * size] for i in range(3))
         most = 1
         for i, (text, count) in enumerate(zip(texts, counts, strict=True)):
@@ -296,8 +309,8 @@ class Batcher:
             tokens[i, :count] = text.tokens[begin : begin + count]
             positions[i, :count] = places
             rows[i, :count] = pages[places // PAGE] * PAGE + places % PAGE
-            data[i, 3 * size] = count - 1
-            data[i, 3 * size + 1 : 3 * size + 1 + len(pages)] = pages
+            data[i, 3 * size : 3 * size + 2] = count - 1, text.slot
+            data[i, 3 * size + 2 : 3 * size + 2 + len(pages)] = pages
             most = max(most, -(-(begin + count) // PAGE))
         found = self._jit(batch, size, kind)(Tensor(data).realize(), self._count.bind(most))
         for text, count in zip(texts, counts, strict=True):
@@ -328,7 +341,7 @@ class Batcher:
             # a number that was seen to change is a variable from then on
             for count in (1, 2, 3, 1):
                 count = min(count, self.model.pages_of_text)
-                data = np.zeros((batch, 3 * size + 1 + self.model.pages_of_text), np.int32)
+                data = np.zeros((batch, 3 * size + 2 + self.model.pages_of_text), np.int32)
                 self._jit(batch, size, kind)(Tensor(data).realize(), self._count.bind(count))
 
 
@@ -337,8 +350,9 @@ def _step(model: Transformer, size: int, kind: str) -> Callable[[Tensor, UOp], T
 
     def step(data: Tensor, pages: UOp) -> Tensor:
         tokens, positions, rows = (data[:, i * size : (i + 1) * size] for i in range(3))
-        last, table = data[:, 3 * size : 3 * size + 1], data[:, 3 * size + 1 :]
-        x = model.hidden(tokens, Places(positions, rows, table, pages))
+        last, table = data[:, 3 * size : 3 * size + 1], data[:, 3 * size + 2 :]
+        slots = data[:, 3 * size + 1] if model.slots else None
+        x = model.hidden(tokens, Places(positions, rows, table, pages, slots))
         if kind == "hidden":
             return model.output_norm(x).realize()
         if kind == "next":

@@ -223,9 +223,9 @@ class WholeTexts(Places):
 class NoCache:
     """Keeps nothing, so gradients flow through keys and values."""
 
-    def extended(self, k: Tensor, v: Tensor, places: Places) -> tuple[Tensor, Tensor]:
+    def extended(self, new: Sequence[Tensor], places: Places) -> list[Tensor]:
         """The new ones are all there are."""
-        return k, v
+        return list(new)
 
 
 def logits_of(model: Transformer, tokens: Tensor) -> Tensor:
