@@ -14,7 +14,7 @@ FUZZ ?= 2000
 # the tests of the viewer need one
 HAS_BROWSER := command -v chromium >/dev/null && command -v chromedriver >/dev/null
 
-.PHONY: demo fusion test test-bare test-all test-cuda test-browser screenshots lint bench docs clean
+.PHONY: demo fusion test test-bare test-devices test-all test-amd test-cuda test-browser screenshots lint bench docs clean
 
 # Trains a convnet on handwritten digits, saves it, loads it in a new process, draws some of them.
 demo: $(VENV)/.installed
@@ -24,10 +24,27 @@ demo: $(VENV)/.installed
 fusion: $(VENV)/.installed
 	$(BIN)/python examples/fusion.py
 
+# devices whose drivers may be here; what a share of the tests under them is
+DEVICES ?= CL WEBGPU
+DEVICE_TESTS := test/methods/test_table.py test/test_gradient.py test/engine/jit test/nn/test_layers.py test/test_tiny.py
+DEVICE_SHARE ?= 150
+
 # In CI once more as on a machine with nothing optional, so that `make test` passes there too.
 test: lint
 	$(BIN)/python -m pytest -n $(WORKERS)
+	$(MAKE) test-devices
 	@if [ -n "$$CI" ]; then $(MAKE) test-bare; fi
+
+# Ops, gradients, nn and jit under each device whose driver is installed: one test in DEVICE_SHARE.
+test-devices: $(VENV)/.test-installed
+	@for device in $(DEVICES); do \
+		if why=$$(DEVICE=$$device $(BIN)/python -c 'import weft; weft.Device.default' 2>&1 | tail -n 1) && \
+			DEVICE=$$device $(BIN)/python -c 'import weft; weft.Device.default' 2>/dev/null; then \
+			echo "tests under DEVICE=$$device"; \
+			DEVICE=$$device SHARE=$(DEVICE_SHARE) $(BIN)/python -m pytest -n $(WORKERS) \
+				-p test.share $(DEVICE_TESTS) || exit 1; \
+		else echo "no tests under $$device: $$why"; fi; \
+	done
 
 # With imports of everything blocked that weft does not need: all tests are collected, a share runs.
 test-bare: $(VENV)/.test-installed
@@ -36,6 +53,7 @@ test-bare: $(VENV)/.test-installed
 # The same tests with every graph verified and every access proven, then more of the fuzzers.
 test-all: test
 	SPEC=2 $(BIN)/python -m pytest -n $(WORKERS)
+	$(BIN)/python -m test.export.whole --large
 	$(BIN)/python -m test.fuzz programs --count $(FUZZ) --seed 100000
 	$(BIN)/python -m test.fuzz programs --count $(FUZZ) --seed 200000 --noopt
 	$(BIN)/python -m test.fuzz floats --count $(FUZZ) --seed 100000
@@ -43,6 +61,24 @@ test-all: test
 	$(BIN)/python -m test.fuzz actions --count $(FUZZ) --seed 100000
 	$(BIN)/python -m test.fuzz actions --count $(FUZZ) --seed 200000 --device CPU
 	$(BIN)/python -m test.fuzz programs --count $(FUZZ) --seed 300000 --target sm_90
+	$(BIN)/python -m test.amd.vectors
+	$(BIN)/python -m test.amd.fuzz
+	$(MAKE) test-amd
+	CORPUS_SHARE=1 $(BIN)/python -m pytest -n $(WORKERS) test/renderer/test_opencl.py test/renderer/test_wgsl.py
+	$(MAKE) test-devices DEVICE_SHARE=1
+	$(BIN)/python -m test.runtime.arm
+	$(BIN)/python -m test.runtime.triples
+
+# Methods, gradients and layers on AMD's GPUs in the emulator; every instruction compiled and by
+# definition; damaged code objects.
+AMD_ARCHS ?= gfx1100 gfx1201 gfx950
+test-amd: $(VENV)/.test-installed
+	for arch in $(AMD_ARCHS); do DEVICE=AMD AMD_ARCH=$$arch $(BIN)/python -m pytest -n $(WORKERS) \
+		test/test_tiny.py test/test_gradient.py test/methods/test_table.py \
+		test/methods/test_gradients.py test/nn/test_layers.py test/nn/test_optim.py || exit 1; done
+	$(BIN)/python -m test.runtime.amd.rows 32
+	$(BIN)/python -m test.runtime.amd.rows 64
+	$(BIN)/python -m test.runtime.amd.mutations 100000
 
 # All tests on an NVIDIA GPU, random programs there, and the corpus under NVIDIA's checkers, which
 # come with the CUDA toolkit. The result belongs into docs/cuda.md.

@@ -261,21 +261,7 @@ def kernel_rows(small: bool = False) -> list[Row]:
             "TB/s",
         ),
     ]
-    batch, heads, length, width = (1, 2, 32, 16) if small else (4, 32, 4096, 128)
-    found.append(
-        Row(
-            "causal attention B4 H32 S4096 D128 bfloat16",
-            [(batch, heads, length, width)] * 3,
-            "bfloat16",
-            lambda q, k, v: q.scaled_dot_product_attention(k, v, is_causal=True),
-            lambda torch, q, k, v: torch.nn.functional.scaled_dot_product_attention(
-                q, k, v, is_causal=True
-            ),
-            None,
-            2.0 * batch * heads * length * length * width,
-            "TFLOP/s",
-        )
-    )
+    found += _attention(small)
     found += _unordered(small)
     found.append(
         Row(
@@ -290,6 +276,53 @@ def kernel_rows(small: bool = False) -> list[Row]:
         )
     )
     return found
+
+
+def _attention(small: bool) -> list[Row]:
+    """Causal attention of two widths of heads, and all of its gradients added up."""
+    found = []
+    for width in (16,) if small else (64, 128):
+        shape = (1, 2, 32, width) if small else (4, 32, 4096, width)
+        count = 2.0 * shape[0] * shape[1] * shape[2] ** 2 * width
+        name = f"B{shape[0]} H{shape[1]} S{shape[2]} D{width} bfloat16"
+        found.append(
+            Row(
+                f"causal attention {name}",
+                [shape] * 3,
+                "bfloat16",
+                lambda q, k, v: q.scaled_dot_product_attention(k, v, is_causal=True),
+                lambda torch, q, k, v: torch.nn.functional.scaled_dot_product_attention(
+                    q, k, v, is_causal=True
+                ),
+                None,
+                count,
+                "TFLOP/s",
+            )
+        )
+        found.append(
+            Row(
+                f"and its gradients {name}",
+                [shape] * 4,
+                "bfloat16",
+                _weft_gradients,
+                _torch_gradients,
+                None,
+                3.5 * count,
+                "TFLOP/s",
+            )
+        )
+    return found
+
+
+def _weft_gradients(q: Any, k: Any, v: Any, slope: Any) -> Any:
+    out = q.scaled_dot_product_attention(k, v, is_causal=True)
+    return sum(out.gradient(q, k, v, gradient=slope), out)
+
+
+def _torch_gradients(torch: Any, q: Any, k: Any, v: Any, slope: Any) -> Any:
+    inputs = [x.detach().requires_grad_() for x in (q, k, v)]
+    out = torch.nn.functional.scaled_dot_product_attention(*inputs, is_causal=True)
+    return sum(torch.autograd.grad(out, inputs, slope), out)
 
 
 def model_rows(small: bool = False) -> list[Model]:

@@ -29,7 +29,8 @@ os.environ["WEFT_CACHE"] = str(Path(_cache.name) / "cache")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-from weft import Device, Tensor, disk, knobs  # noqa: E402
+from weft import Device, Tensor, disk, dtypes, knobs  # noqa: E402
+from weft.errors import CompileError  # noqa: E402
 
 hypothesis = found("hypothesis")
 if hypothesis is not None:
@@ -119,6 +120,19 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
         return (yield)
     finally:
         faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[Any]:
+    """A test that asks the default device for float64, which it lacks and refuses by name."""
+    try:
+        return (yield)
+    except CompileError as error:
+        if "has no dtypes.double" not in str(error) or Device.DEFAULT == "CPU":
+            raise
+        if dtypes.float64 in Device.default.renderer.supported_dtypes():
+            raise
+        pytest.skip(f"{Device.DEFAULT} has no float64")
 
 
 @pytest.fixture

@@ -38,15 +38,31 @@ BROUGHT_BY = {
     "sklearn": ".venv/bin/pip install scikit-learn",
     **dict.fromkeys(("matplotlib", "pandas"), _EXTRA.format("array")),
     "nvidia": _EXTRA.format("cuda-test"),
-    "pyopencl": ".venv/bin/pip install pyopencl pocl-binary-distribution",
     "sentencepiece": ".venv/bin/pip install sentencepiece",
     "tinygrad": ".venv/bin/pip install tinygrad==0.14.0",
-    "wgpu": ".venv/bin/pip install wgpu",
+    "wgpu": _EXTRA.format("webgpu"),
+    "mpi4py": _EXTRA.format("mpi"),
+    "mpiexec": ".venv/bin/pip install mpich",
+    # devices
+    "CL": "apt-get install pocl-opencl-icd ocl-icd-libopencl1",
+    "WEBGPU": "apt-get install mesa-vulkan-drivers; .venv/bin/pip install wgpu",
+    "wasmtime": ".venv/bin/pip install wasmtime",
     # programs
     "cc": "apt-get install gcc",
+    "clang": "apt-get install clang",
+    "gcc": "apt-get install gcc",
+    "node": "apt-get install nodejs",
+    "tcc": "apt-get install tcc",
+    "wasm-ld": "apt-get install lld",
     "chromedriver": "apt-get install chromium-driver",
+    "clang++": "apt-get install clang",
     "chromium": "apt-get install chromium",
     "git": "apt-get install git",
+    **dict.fromkeys(
+        ("llvm-mc-22", "llvm-objdump-22", "llvm-readelf-22", "llvm-tblgen-22"),
+        "apt-get install llvm-22",
+    ),
+    "lld-22": "apt-get install lld-22",
     "ptxas": _EXTRA.format("cuda-test"),
 }
 
@@ -80,6 +96,18 @@ def need_program(*names: str) -> str:
         if path is not None:
             return path
     return skip(names[0])
+
+
+def need_device(name: str) -> Any:
+    """The device, opened; skips whoever asks where it does not open."""
+    # not before `conftest` has said where the tests' cache is
+    from weft import Device
+    from weft.errors import WeftError
+
+    try:
+        return Device[name]
+    except WeftError as error:
+        return skip(name, f"does not open ({error})")
 
 
 # The most that can be verified here: SPEC=2 asks a solver.

@@ -26,11 +26,13 @@ BUILTINS: dict[str, tuple[type[Exception], ...]] = {
     "UnknownKnob": (KeyError,),
     "OutOfMemory": (MemoryError,),
     "LostError": (),
+    "RankError": (),
     "CompileError": (),
     "RewriteError": (),
     "SpecError": (),
     "RaceError": (),
     "JitError": (),
+    "ExportError": (),
 }
 
 

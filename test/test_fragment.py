@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from weft.dtype import DType, dtypes
-from weft.fragment import Digit, Fragment, OperandMap
+from weft.fragment import SWIZZLED_BYTES, Digit, Fragment, OperandMap
 from weft.renderer.mma import mma_fragments
 from weft.renderer.python import PythonRenderer, parse
+from weft.renderer.wgmma import wgmma_fragments
 from weft.runtime.interpreter import Interpreter
 from weft.runtime.steps import view_memory
 from weft.uop.args import ParamArg
@@ -144,3 +145,20 @@ def test_products_are_exact(fragment: Fragment) -> None:
     Interpreter("product", uops).run(memory, ())
     got = [memory[0][i] for i in range(fragment.m * fragment.n)]
     assert got == (a @ b).ravel().tolist()
+
+
+@pytest.mark.parametrize("fragment", wgmma_fragments(9, 0), ids=lambda f: f.name)
+def test_sums_of_groups_of_warps_have_one_place(fragment: Fragment) -> None:
+    """PTX ISA, fragment D of wgmma: row 16 * warp + groupID (+ 8), column 8 * i + 2 * thread."""
+    held = fragment.c
+    assert fragment.lanes == 128 and fragment.k * fragment.a_dtype.itemsize == SWIZZLED_BYTES
+    for lane in (0, 5, 37, 127):
+        for i in range(held.count):
+            row = lane // 32 * 16 + lane % 32 // 4 + 8 * (i // 2 % 2)
+            assert held.place(lane, i) == (row, i // 4 * 8 + lane % 4 * 2 + i % 2)
+    places = {held.place(lane, i) for lane in range(128) for i in range(held.count)}
+    assert len(places) == fragment.m * fragment.n
+
+
+def test_only_hopper_has_groups_of_warps() -> None:
+    assert wgmma_fragments(8, 9) == wgmma_fragments(10, 0) == ()

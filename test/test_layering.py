@@ -37,6 +37,7 @@ uop.opset
 budgets
 fragment
 machine
+uop.layout
 uop.args
 uop.infer
 uop.bounds
@@ -80,13 +81,18 @@ uop.symbolic
 uop.distinct
 uop.scatter
 uop.segments
+uop.ranks
 uop.template
 uop.kernel_graph
 uop.unpacked
+uop.products
+uop.chained_powers
+uop.chained
 slopes
 gradient_rules
 gradient_writes
 gradient
+amd.*
 schedule.*
 renderer.*
 codegen.opt.*
@@ -107,6 +113,7 @@ mixin.winograd
 mixin.conv
 mixin.sort
 mixin.rand
+mixin.ring
 mixin.neural
 mixin.loss
 mixin.resize
@@ -115,6 +122,7 @@ mixin.digest
 mixin.bits
 mixin.values
 mixin.storage
+mixin.shard
 mixin.cached
 mixin.compat
 mixin.gradients
@@ -153,6 +161,7 @@ nn.*
 torch.*
 llm.*
 apps.*
+export.*
 viz.*
 commands.*
 __main__
@@ -171,7 +180,17 @@ DOORS = {("commands", "viz"), ("__main__", "commands")}
 HIDDEN_IMPORTS = {"device", "uop.symbolic", "uop.node"}
 
 # Whose __init__ re-exports the public names. All others hold a docstring.
-PUBLIC_PACKAGES = {"", "array_api", "nn", "torch", "uop", "codegen.opt", "engine.jit", "renderer"}
+PUBLIC_PACKAGES = {
+    "",
+    "array_api",
+    "export",
+    "nn",
+    "torch",
+    "uop",
+    "codegen.opt",
+    "engine.jit",
+    "renderer",
+}
 
 DEVICE_NAMES = {"CPU", "CUDA", "METAL", "AMD", "CL", "WEBGPU", "PYTHON", "NULL", "DISK"}
 MAY_NAME_DEVICES = {"runtime", "renderer"}

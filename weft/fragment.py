@@ -23,6 +23,10 @@ from typing import Any
 from weft.dtype import DType
 from weft.helpers import prod
 
+# bytes of a swizzled row, and rows after which its pattern repeats: 16 bytes that are numbered c in
+# row r of memory lie where c ^ (r % 8) would
+SWIZZLED_BYTES, SWIZZLED_ROWS = 128, 8
+
 
 @dataclass(frozen=True)
 class Digit:
@@ -64,6 +68,10 @@ class OperandMap:
         return row, column
 
 
+# the map of an operand that no lane holds
+NOT_HELD = OperandMap((), ())
+
+
 @dataclass(frozen=True)
 class Fragment:
     """C[m, n] + A[m, k] @ B[k, n], in one or more instructions of a warp."""
@@ -78,12 +86,23 @@ class Fragment:
     a: OperandMap
     b: OperandMap
     c: OperandMap
-    # instructions, each of a part of B's and C's registers, in order
+    # instructions, each of a part of B's and C's registers, in order; where operands are in shared
+    # memory, each of a part of the terms
     repeats: int = 1
-    # whether products are of the operands as they are; else these are rounded first
+    # whether products are of the operands as they are; else these are rounded first, and cut where
+    # they are in shared memory
     exact: bool = True
+    # whether the instruction reads operands out of shared memory by itself, and goes on by itself
+    # until the lanes settle it; they have no maps then, and lie there in swizzled rows
+    in_shared: bool = False
+    # whether neighbours there may also be along rows of A and columns of B, not along terms
+    takes_turned: bool = False
+    # products of 32-bit words that a core begins in a cycle, and bytes of shared memory that its
+    # warps read for them in a cycle
+    rate: float = 736.0
+    read_bytes: float = 92.0
 
     @property
     def lanes(self) -> int:
-        """Lanes of the warp that it needs."""
+        """Lanes of the warp, or of several warps, that it needs."""
         return self.c.lane_count

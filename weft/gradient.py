@@ -152,7 +152,7 @@ NOT_DIFFERENTIABLE: frozenset[Ops] = frozenset(
         # kernels and programs are made after gradients are taken
         *(Ops.RANGE, Ops.SPECIAL, Ops.INDEX, Ops.LOAD, Ops.REDUCE, Ops.STAGE, Ops.LOCAL),
         *(Ops.ACC, Ops.ACC_SET, Ops.END, Ops.IF, Ops.ENDIF, Ops.BARRIER),
-        *(Ops.FETCH, Ops.COMMIT, Ops.WAIT),
-        *(Ops.VECTORIZE, Ops.GEP, Ops.WMMA, Ops.SINK, Ops.NOOP),
+        *(Ops.FETCH, Ops.COMMIT, Ops.WAIT, Ops.SETTLE, Ops.RUNNING, Ops.RESCALED, Ops.SHUFFLE),
+        *(Ops.VECTORIZE, Ops.GEP, Ops.WMMA, Ops.SCAN, Ops.RANK, Ops.MOVE, Ops.SINK, Ops.NOOP),
     }
 )

@@ -18,6 +18,7 @@ from weft.helpers import prod
 from weft.mixin.dtype import sum_dtype
 from weft.slopes import times_power
 from weft.uop.args import FunctionArg
+from weft.uop.layout import ShardArg
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 from weft.uop.scatter import flat_index, new_state, put, wrapped
@@ -417,9 +418,15 @@ _OF_NOTHING = FunctionArg("reduce of nothing", _of_nothing_rule)
 
 def copy_gradient(gradient: UOp, node: UOp) -> Gradients:
     """Copied back. What belongs to no device takes it where it is."""
-    home = node.src[0].device
-    if home is None or gradient.device is None or gradient.device == home:
+    source = node.src[0]
+    home: Any = source.device
+    if home is None or gradient.device is None:
         return (gradient,)
+    layout = source.layout
+    if gradient.device == home and (layout is None or gradient.layout is not None):
+        return (gradient,)
+    if layout is not None and layout.shape == gradient.shape:
+        home = ShardArg(home, layout.axis, layout.bounds)
     return (UOp(Ops.COPY, gradient.dtype, (gradient,), home),)
 
 

@@ -69,9 +69,9 @@ def _is_lasting(shape: tuple[Any, ...], base: UOp, place_views: list[UOp]) -> UO
     Their numbers are written the same way, and then read: it is those that read their own.
     """
     count = prod(shape)
-    if not isinstance(base.device, str) or not isinstance(count, int):
+    if base.device is None or not isinstance(count, int):
         raise ArgumentError(
-            "the gradient of an assignment through indices needs one device and known sizes, found "
+            "the gradient of an assignment through indices needs a device and known sizes, found "
             f"{base.device} and shape {shape}"
         )
     numbers = iota(count, dtypes.int32)._mop(Ops.RESHAPE, shape) + 1

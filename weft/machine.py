@@ -95,6 +95,11 @@ class Target:
     fragments: tuple[Fragment, ...] = ()  # products of matrices that the lanes of a warp compute
     # bytes of a copy from memory to shared memory that a thread need not wait for
     async_copies: tuple[int, ...] = ()
+    # ints of 32 and 64 bits are added to, or made at least as great as, others in memory by one
+    # instruction, whoever else does so
+    has_atomics: bool = False
+    # SCAN and RANK: prefixes and counts over the elements that the threads of a group hold
+    has_prefixes: bool = False
     has_matrix_loads: bool = False  # a warp reads fragments by rows of 16 bytes, exchanging them
     features: tuple[str, ...] = ()  # further names, sorted, of what only one renderer asks about
 
@@ -179,5 +184,7 @@ def weakest(targets: list[Target]) -> Target:
             [f for f in targets[0].fragments if all([f in t.fragments for t in targets])]
         ),
         async_copies=targets[0].async_copies if all([t.async_copies for t in targets]) else (),
+        has_atomics=all([t.has_atomics for t in targets]),
+        has_prefixes=all([t.has_prefixes for t in targets]),
         has_matrix_loads=all([t.has_matrix_loads for t in targets]),
     )

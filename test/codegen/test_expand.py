@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from test.codegen.gpu_builder import GPUAxes
 from test.codegen.kernel_builder import F32, Axes, const, kernel, load
 from weft.codegen.expand import expand
 from weft.dtype import dtypes
@@ -24,6 +25,18 @@ def test_a_kernel_without_such_axes_is_left_alone() -> None:
     i = Axes().loop(4)
     sink = kernel(P.index(i).store(load(Q, i), i))
     assert expand(sink) is sink
+
+
+@pytest.mark.parametrize("op", [Ops.SCAN, Ops.RANK, Ops.MOVE])
+def test_threads_that_meet_get_memory_where_nothing_is_written_out(op: Ops) -> None:
+    i = GPUAxes().local(64)
+    value = UOp.param(1, dtypes.uint32, 64).index(i).load()
+    sources = (value, i) if op is not Ops.MOVE else (value, i.cast(dtypes.uint32), i)
+    arg = {Ops.SCAN: Ops.ADD, Ops.RANK: 4, Ops.MOVE: None}[op]
+    found = UOp(op, dtypes.uint32, sources, arg)
+    sink = expand(kernel(UOp.param(0, dtypes.uint32, 64).index(i).store(found, i)))
+    (met,) = [u for u in sink.toposort() if u.op is op]
+    assert not met.src[-1].ranges and met.src[-1] is not i
 
 
 def test_a_value_exists_once_per_axis_it_depends_on() -> None:

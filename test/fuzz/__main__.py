@@ -24,10 +24,12 @@ from test.fuzz import (
     jit,
     jit_reads,
     programs,
+    sharded,
 )
 from test.fuzz.culprit import find_culprit
 from test.fuzz.programs import Program, run_weft, shrink
 from weft import Context, Device
+from weft.errors import WeftError
 
 # what PYTHON interprets the programs of where a GPU is asked for
 GPU_TARGET = "sm_90"
@@ -149,6 +151,26 @@ def fuzz_reads(args: argparse.Namespace) -> Reports:
             yield None if found is None else f"seed {seed}: {found}\n{source}\n"
 
 
+def fuzz_sharded(args: argparse.Namespace) -> Reports:
+    """Random programs on several devices, cut in random ways; every fifth one is a function under
+    TinyJit. Functions that plain execution refuses are skipped."""
+    for seed in range(args.seed, args.seed + args.count):
+        if seed % 5:
+            program = programs.Generator(seed, args.length, args.large).run()
+            if sharded.difference(program) is None:
+                yield None
+                continue
+            small = shrink(program, lambda p: sharded.difference(p) is not None)
+            yield f"seed {seed}: {sharded.difference(small)}\n{small.source()}\n"
+            continue
+        function = jit.JitGenerator(seed, args.length).run()
+        try:
+            found = sharded.jit_difference(function)
+        except WeftError:
+            continue
+        yield None if found is None else f"seed {seed}: {found}\n{function.source()}\n"
+
+
 KINDS: dict[str, tuple[str, Callable[[argparse.Namespace], Reports]]] = {
     "programs": ("programs", fuzz_programs),
     "floats": ("programs of floats", fuzz_floats),
@@ -159,6 +181,7 @@ KINDS: dict[str, tuple[str, Callable[[argparse.Namespace], Reports]]] = {
     "jit": ("functions", fuzz_jit),
     "edges": ("calls of methods", fuzz_edges),
     "reads": ("functions that read state", fuzz_reads),
+    "sharded": ("programs and functions on several devices", fuzz_sharded),
 }
 
 
@@ -193,7 +216,11 @@ def main() -> int:
             print(f"# {report}\n", flush=True)
             if failures >= args.most:
                 break
-    skipped = f", {args.count - done} skipped" if args.what == "jit" and failures == 0 else ""
+    skipped = (
+        f", {args.count - done} skipped"
+        if args.what in ("jit", "sharded") and failures == 0
+        else ""
+    )
     print(f"{done} {what} from seed {args.seed}: {failures} differ{skipped}")
     return 1 if failures else 0
 

@@ -19,11 +19,15 @@ from weft.errors import ArgumentError, WeftError
 __all__ = ["JitGenerator", "JitProgram", "difference", "run", "shrink"]
 
 
-def run(program: JitProgram, decorate: Callable[[Any], Any]) -> Any:
-    """What the program collects, as plain Python."""
+def run(program: JitProgram, decorate: Callable[[Any], Any], maker: Any = None) -> Any:
+    """What the program collects, as plain Python; `maker` stands for Tensor."""
     from weft import Tensor, Variable, dtypes
 
-    environment: dict[str, Any] = {"Tensor": Tensor, "Variable": Variable, "dtypes": dtypes}
+    environment: dict[str, Any] = {
+        "Tensor": Tensor if maker is None else maker,
+        "Variable": Variable,
+        "dtypes": dtypes,
+    }
     exec(compile(program.source(), f"<jit program {program.seed}>", "exec"), environment)
     Tensor.manual_seed(program.seed)
     return plain(environment["program"](decorate))

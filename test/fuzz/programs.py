@@ -135,6 +135,11 @@ def difference(program: Program, device: str | None = None) -> str | None:
         found = run_weft(program.statements, device)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
+    return compare(expected, found)
+
+
+def compare(expected: Mapping[str, Any], found: Mapping[str, Any]) -> str | None:
+    """What differs between values of the same names, or None."""
     for name, value in expected.items():
         if name not in found:
             continue

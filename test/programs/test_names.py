@@ -22,9 +22,8 @@ ABSENT: dict[str, str] = {
     "TYPE_CHECKING TrackedGraphRewrite UOpMetaClass add_trace_group deconstruct_function "
     "dtype_from_uop gate_kernel_sink pm_contiguous_view_offset recursive_property safe_exp2 "
     "safe_pow shape_to_shape_arg upat_deferred_compile upat_interpret",
-    "tensor.Tensor": "as_param call decode_hevc_frame image_conv2d image_dot shard shard_ "
-    "shard_like",
-    "uop.ops.UOp": "allreduce as_shape bool_slice bounds bufferize call contract custom_function "
+    "tensor.Tensor": "as_param call decode_hevc_frame image_conv2d image_dot",
+    "uop.ops.UOp": "allreduce as_shape bool_slice bufferize call contract custom_function "
     "ended_ranges f from_buffer getaddr gettuple image_conv2d image_dot ins is_virtual loop "
     "maketuple max_shard_shape mselect mstack param_like pyrender shard shard_shape sharding "
     "to_elf trace_num unique_num unshard unsharded_base wmma",

@@ -8,6 +8,7 @@ same contents.
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -169,6 +170,10 @@ PROGRAMS: Programs = {
 }
 
 
+# What runs under drivers that take seconds a kernel; CORPUS_SHARE=1 in the environment: all of it.
+SHARE_OF_PROGRAMS = list(PROGRAMS)[:: int(os.environ.get("CORPUS_SHARE", "6"))]
+
+
 @dataclass(frozen=True)
 class Case:
     """A kernel and what it does to its buffers."""
@@ -208,7 +213,12 @@ class _Recording:
 
 @functools.cache
 def cases_of(name: str) -> tuple[Case, ...]:
-    """The kernels of one program."""
+    """The kernels of one program of the corpus."""
+    return cases_from(name, PROGRAMS[name])
+
+
+def cases_from(name: str, compute: Callable[[], Any]) -> tuple[Case, ...]:
+    """The kernels of what is computed."""
     found: list[Case] = []
     make = programs.runner_for
 
@@ -221,7 +231,7 @@ def cases_of(name: str) -> tuple[Case, ...]:
     before, Device.DEFAULT = Device.DEFAULT, "CPU"
     try:
         Tensor.manual_seed(7)
-        result = PROGRAMS[name]()
+        result = compute()
         results = list(result) if isinstance(result, (list, tuple)) else [result]
         results[0].realize(*results[1:])
     finally:

@@ -39,6 +39,12 @@ def host_text(source: str, barrier: int = 0) -> str:
     text = re.sub(r"(?m)^declare .*@llvm\.nvvm\..*\n|^!nvvm\.annotations.*\n|^!1 = .*\n", "", text)
     text = _INDEX.sub(lambda found: f"add i32 %{found[1]}, 0", text)
     text = text.replace("@llvm.nvvm.ex2.approx.ftz.f(", "@llvm.exp2.f32(")
+    text = re.sub(
+        r"call float @llvm\.nvvm\.div\.approx\.ftz\.f\(float (.*?), float (.*?)\)",
+        r"fdiv float \1, \2",
+        text,
+    )
+    text = text.replace('syncscope("device") ', "")
     text = text.replace("@llvm.nvvm.barrier0()", f"inttoptr (i64 {barrier} to ptr)()")
     given = "".join(f", i32 %{place}" for place in _PLACES)
     return re.sub(r"(?m)^(define .*?|  call void @anywhere\(.*?)\)", rf"\1{given})", text)
@@ -46,7 +52,8 @@ def host_text(source: str, barrier: int = 0) -> str:
 
 def can_run(source: str) -> bool:
     """Whether the host can stand in for the machine."""
-    return "@llvm.nvvm.ff" not in source and "x2.to" not in source
+    absent = ("@llvm.nvvm.ff", "x2.to", "@llvm.nvvm.shfl", "@llvm.nvvm.vote")
+    return not any([name in source for name in absent])
 
 
 def run_on_host(

@@ -51,10 +51,14 @@ def assemble(text: bytes, arch: str) -> dict[str, int]:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "kernel.ptx")
         source.write_bytes(text)
+        if b".target sm_90a" in text:
+            arch = "sm_90a"
         command = [find_ptxas(), "-v", f"-arch={arch}", str(source), "-o", str(source) + ".cubin"]
         with Child(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as child:
             said, _ = child.communicate()
     assert child.returncode == 0, f"{said}\n{text.decode()}"
+    # products that wait for each other, where they could go on
+    assert "Potential Performance Loss" not in said, said
     kernel = said[said.index("Compiling entry function") :]
     facts = {}
     for name, pattern in _FACTS.items():

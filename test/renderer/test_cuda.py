@@ -14,7 +14,7 @@ from weft.dtype import DType, dtypes
 from weft.errors import CompileError
 from weft.knobs import Context
 from weft.machine import Target
-from weft.renderer.cuda import SM_90, CUDARenderer
+from weft.renderer.cuda import SM_90, CUDARenderer, cuda_target
 from weft.uop.args import LocalArg
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
@@ -107,12 +107,25 @@ def test_fragments_are_functions_around_their_instructions(dtype: DType, wide: D
     with Context(ALLOW_TF32=1):
         a, b = [Tensor.empty(500, 512, dtype=dtype).cast(wide) for _ in range(2)]
         (step,) = (a @ b.T).schedule()
-        spec = lower(step.ast, CUDARenderer())
+        spec = lower(step.ast, CUDARenderer(cuda_target(8, 9, cores=128, l2=72 << 20)))
     assert "mma_sync_aligned_m16n8k" in spec.src and "= load_matrices_4<" in spec.src
     assert "fetch<" in spec.src and "cp.async.wait_group" in spec.src
     # more than a kernel may declare is given by the launch
     assert spec.shared_bytes > 48 << 10
     assert "extern __shared__ __align__(16) unsigned char shared[];" in spec.src
+    compile_cuda(spec.src)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "wide"), [(dtypes.bfloat16, f32), (dtypes.int8, dtypes.int32)], ids=str
+)
+def test_products_of_hopper_read_swizzled_rows_by_themselves(dtype: DType, wide: DType) -> None:
+    a, b = [Tensor.empty(2048, 2048, dtype=dtype).cast(wide) for _ in range(2)]
+    (step,) = (a @ b.T).schedule()
+    spec = lower(step.ast, CUDARenderer())
+    assert "extern __shared__ __align__(1024) unsigned char shared[];" in spec.src
+    assert f"swizzled<{dtype.itemsize}>(" in spec.src and "= describe(" in spec.src
+    assert "fence.proxy.async.shared::cta" in spec.src and "settle(acc" in spec.src
     compile_cuda(spec.src)
 
 

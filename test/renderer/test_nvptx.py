@@ -32,6 +32,7 @@ from weft.uop.opset import FALLING, Ops
 f32, bf16 = dtypes.float32, dtypes.bfloat16
 # without conversions that only NVPTX has
 SM_75 = cuda_target(7, 5, cores=40, l2=4 << 20)
+SM_89 = cuda_target(8, 9, cores=128, l2=72 << 20, most_shared_bytes=163 << 10)
 
 
 def lowered(case: Case, target: Target = SM_90) -> ProgramSpec:
@@ -228,10 +229,10 @@ def test_much_shared_memory_is_asked_for_by_the_launch() -> None:
 
 
 # ---------------------------------------------------------------- fragments
-def product_of(size: int, dtype: DType, wide: DType) -> ProgramSpec:
+def product_of(size: int, dtype: DType, wide: DType, target: Target = SM_89) -> ProgramSpec:
     a, b = [Tensor.empty(size, size, dtype=dtype).cast(wide) for _ in range(2)]
     (step,) = (a @ b.T).schedule()
-    return lower(step.ast, NVPTXRenderer())
+    return lower(step.ast, NVPTXRenderer(target))
 
 
 @pytest.mark.parametrize(
@@ -255,6 +256,33 @@ def test_products_are_mma_out_of_shared_memory(dtype: DType, wide: DType, name: 
     assert "mma.sync" in anywhere and "cp.async" not in anywhere
     version = re.search(r"\.version (\d+\.\d+)", text)
     assert version is not None and (float(version[1]) >= 8.4) == (dtype in dtypes.fp8s)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "wide", "name"),
+    [
+        (dtypes.bfloat16, f32, "k16.f32.bf16.bf16"),
+        (dtypes.int8, dtypes.int32, "k32.s32.s8.s8"),
+        (dtypes.fp8e4m3, f32, "k32.f32.e4m3.e4m3"),
+    ],
+)
+def test_products_of_hopper_read_swizzled_rows_by_themselves(
+    dtype: DType, wide: DType, name: str
+) -> None:
+    spec = product_of(2048, dtype, wide, SM_90)
+    text = emit_ptx(spec.src, "sm_90").decode()
+    assert ".target sm_90a" in text
+    # as many instructions along the terms as a row of 128 bytes has, in one statement
+    (products,) = [line for line in text.splitlines() if "wgmma.mma_async" in line]
+    assert products.count(f"{name} {{") == 4
+    assert products.strip().startswith("wgmma.fence.sync.aligned;")
+    assert products.strip().endswith("wgmma.commit_group.sync.aligned;")
+    waits = re.findall(r"wgmma\.wait_group\.sync\.aligned (\d)", text)
+    assert waits[-1] == "0" and len(waits) == 2
+    assert "fence.proxy.async.shared::cta" in text and "xor.b32" in text
+    assert ".extern .shared .align 1024" in text
+    # the assembler lets them go on only where no function is called
+    assert ".func" not in text and "cp.async.cg.shared.global" in text and "ld.global.nc.b" in text
 
 
 def test_float32_is_rounded_to_tf32() -> None:

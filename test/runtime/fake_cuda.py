@@ -290,6 +290,14 @@ class FakeLibrary:
         self.pinned[ctypes.addressof(memory)] = memory
         put(found, ctypes.addressof(memory))
 
+    def do_cuPointerGetAttribute(self, found: Any, which: int, address: Any) -> int:
+        at = number(address)
+        known = any(start <= at < start + len(m) for start, m in self.allocations.items())
+        if not known and not self.is_pinned(at):
+            return 1
+        put(found, 2 if known else 1)
+        return 0
+
     def do_cuMemFreeHost(self, address: Any) -> None:
         self.run_all()
         del self.pinned[number(address)]

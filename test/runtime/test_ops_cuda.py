@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import itertools
 import os
@@ -41,6 +42,15 @@ def registered(library: FakeLibrary) -> CUDADevice:
     device = open_fake(f"CUDA:{next(_numbers)}", library)
     Device._opened[device.name] = device
     return device
+
+
+def test_blobs_are_memory_of_the_gpu(gpu: CUDADevice) -> None:
+    buffer = Buffer(gpu.name, 16, dtypes.uint8).copyin(bytes(range(16)))
+    shared = Tensor.from_blob(buffer.address, (16,), dtype=dtypes.uint8, device=gpu.name)
+    assert shared.tolist() == list(range(16))
+    memory = (ctypes.c_float * 2)(1.0, 2.0)
+    with pytest.raises(DeviceError, match='no address of memory that CUDA.* device="CPU"'):
+        Tensor.from_blob(ctypes.addressof(memory), (2,), device=gpu.name)
 
 
 def test_bytes_come_back(gpu: CUDADevice) -> None:

@@ -18,9 +18,10 @@ from weft.engine.schedule import clear_schedules
 from weft.machine import generic
 from weft.renderer.cuda import SM_90
 from weft.renderer.python import PythonRenderer
+from weft.schedule import order_writes as module
 from weft.schedule.order_writes import order_writes
-from weft.uop import segments
-from weft.uop.args import Unique
+from weft.uop import ranks, segments
+from weft.uop.args import Unique, Unordered
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
@@ -28,11 +29,17 @@ GPU = "PYTHON:sm_90"
 random = np.random.default_rng(4)
 
 
-@pytest.fixture(params=["counted", "by digits"])
+@pytest.fixture(params=["joined", "counted", "by digits"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Both ways to the order of indices, in blocks that few indices fill."""
+    """Three ways: ints that are joined in any order, or the order of indices, by comparing them or
+    by digits, in blocks that few indices fill."""
+    if request.param != "joined":
+        monkeypatch.setattr(module, "joined_store", lambda *_: None)
+        monkeypatch.setattr(module, "is_joined", lambda _: False)
+        monkeypatch.setattr(ranks, "BLOCK", 128)
     if request.param == "by digits":
         monkeypatch.setattr(segments, "COUNTED", 8)
+        monkeypatch.setattr(module, "COUNTED", 8)
         monkeypatch.setattr(segments, "BLOCK", 8)
         monkeypatch.setattr(segments, "DIGIT", 2)
     monkeypatch.setattr(segments, "SCANNED", 4)
@@ -160,8 +167,8 @@ def test_devices_that_run_in_order_keep_the_graph() -> None:
     sink = UOp.sink(target.uop)
     assert order_writes(sink, generic, UOp.new_buffer) is sink
     new = order_writes(sink, lambda device: SM_90, UOp.new_buffer)
-    stores = [u for u in new.toposort() if u.op is Ops.STORE]
-    assert stores and all([isinstance(store.arg, Unique) for store in stores if len(store.src) > 1])
+    stores = [u for u in new.toposort() if u.op is Ops.STORE and u.src[0].op is Ops.GATHER]
+    assert stores and all([isinstance(store.arg, (Unique, Unordered)) for store in stores])
 
 
 def test_rows_that_are_written_in_order_have_a_thread_for_each_column() -> None:

@@ -8,7 +8,10 @@ import sys
 import threading
 import weakref
 
+import pytest
+
 from weft.dtype import dtypes
+from weft.uop import intern
 from weft.uop.intern import leisurely_deaths, live_uops
 from weft.uop.node import UOp, Variable
 from weft.uop.opset import Ops
@@ -134,3 +137,19 @@ def test_threads_that_build_and_drop_keep_the_table_whole() -> None:
 
 
 # ------------------------------------------------------------ pickling
+
+
+def test_nodes_that_die_when_the_interpreter_ends_are_left_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Builtins that comparing keys would need may be gone by then."""
+    monkeypatch.setattr(intern, "_is_sweeping", False)
+    intern._rest()
+    node = UOp.const(dtypes.float32, 1234.5) + UOp.const(dtypes.float32, 2345.5)
+    size = len(intern.table)
+    del node
+    gc.collect()
+    assert len(intern.table) == size
+    intern._is_sweeping = False
+    intern.forget()
+    assert len(intern.table) < size

@@ -71,10 +71,11 @@ def _count_threads(sink: UOp, target: Target) -> int:
         axes = [axis for axis in own_axes(node) if axis.arg.kind in THREAD_KINDS]
         most = max(most, prod(_size(axis) for axis in axes))
         for axis in axes:
-            if axis.arg.kind is AxisType.WARP and target.warp_size % _size(axis):
+            is_whole = target.warp_size % _size(axis) == 0 or _size(axis) % target.warp_size == 0
+            if axis.arg.kind is AxisType.WARP and not is_whole:
                 raise CompileError(
                     f"axis {axis.arg.number} of size {_size(axis)} is part of a warp, "
-                    f"which has {target.warp_size} threads on {target.name}"
+                    f"which has {target.warp_size} threads on {target.name}, or of several"
                 )
     if most > target.group_threads:
         raise CompileError(
@@ -246,7 +247,7 @@ class _Binding:
             place = _only_if(place, condition)
         loops = [done[axis] for axis in own if axis.arg.kind not in _BOUND]
         bound = place.store(done[store.src[1]], *([] if guard is None else [guard]), *loops)
-        return bound.rtag(store.tag)
+        return bound.replace(arg=store.arg, tag=store.tag)
 
     def _rebuild(self, store: UOp, guard: UOp | None, conditions: list[UOp]) -> dict[UOp, UOp]:
         """All parts of a store without the axes that hardware runs.

@@ -28,15 +28,17 @@ from weft.codegen.lanes import (
 )
 from weft.codegen.linearize import identity_of, step
 from weft.codegen.shuffle import LEAST_LOADED, load_apart, load_square, squares, store_square
-from weft.dtype import dtypes
+from weft.dtype import DType, dtypes
 from weft.errors import CompileError
 from weft.helpers import prod
-from weft.uop.args import AxisType, LocalArg, MatrixArg
+from weft.uop.args import AxisType, LocalArg, MatrixArg, TileArg
 from weft.uop.infer import CLOSES, derive_ranges
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
 
 Axes = tuple[UOp, ...]
+# threads that exchange what they have by an instruction, on all machines that do
+WARP = 32
 WRITTEN_OUT = (AxisType.UPCAST, AxisType.UNROLL)
 
 
@@ -82,9 +84,9 @@ class _Expansion:
         self.locals = 0
 
     def run(self) -> UOp:
-        if not self.written and not any(u.op is Ops.STAGE for u in self.order):
-            if not self.vectors:
-                return next(reversed(self.order))
+        met = (Ops.STAGE, Ops.SCAN, Ops.RANK, Ops.MOVE)  # these get their memory here
+        if not (self.written or self.vectors or any(u.op in met for u in self.order)):
+            return next(reversed(self.order))
         derive_ranges(self.order)
         for node in self.order:
             self._lanes(node)
@@ -103,6 +105,12 @@ class _Expansion:
             elif node.op is Ops.WMMA:
                 self.fragments[node] = self._expand_fragment(node)
                 self.parts[node] = self._registers_of(node, self.fragments[node], node.ranges)
+            elif node.op in (Ops.SCAN, Ops.RANK, Ops.MOVE):
+                self.parts[node] = list(self._expand_prefix(node))
+            elif node.op is Ops.RUNNING:
+                self.parts[node] = list(self._expand_running(node))
+            elif node.op is Ops.RESCALED:
+                self.parts[node] = []  # the sum around it takes its parts
             elif node.op is Ops.SINK:
                 flat = [scalar(part) for s in node.src for part in self.parts[s]]
                 self.parts[node] = [node.with_src(tuple(dict.fromkeys(flat)))]
@@ -241,6 +249,9 @@ class _Expansion:
             dtype = node.dtype.vec(node.arg.count * 4 // node.dtype.itemsize)
             at = [place.memory.index(scalar(place.at), place.valid) for place in places]
             return [UOp(Ops.LOAD, dtype, (place,), node.arg) for place in at]
+        if isinstance(node.arg, TileArg):
+            at = [place.memory.index(scalar(place.at), place.valid) for place in places]
+            return [UOp(Ops.LOAD, node.dtype, (place,), node.arg) for place in at]
         if self._may_be_column(node):
             column = load_column(node, places)
             if column is not None:
@@ -275,6 +286,8 @@ class _Expansion:
             for i in group:
                 del left[i]
         stores += [store(places[i], values[i], count, loops) for i in left]
+        if node.arg is not None:
+            stores = [None if each is None else each.replace(arg=node.arg) for each in stores]
         # who runs them at once asks whether they meet
         tag = None if self.in_rows else node.tag
         return [each.rtag(tag) for each in stores if each is not None]
@@ -383,9 +396,22 @@ class _Expansion:
         return results
 
     def _new_local(self, stage: UOp, size: int) -> UOp:
-        arg = LocalArg(self.locals, size, stage.arg.memory)
+        return self._new_memory(stage.dtype, size, stage.arg.memory, stage.arg.is_swizzled)
+
+    def _new_memory(self, dtype: DType, size: int, kind: str, is_swizzled: bool = False) -> UOp:
+        arg = LocalArg(self.locals, size, kind, is_swizzled)
         self.locals += 1
-        return UOp(Ops.LOCAL, stage.dtype, (), arg)
+        return UOp(Ops.LOCAL, dtype, (), arg)
+
+    def _expand_prefix(self, node: UOp) -> list[UOp]:
+        """SCAN(value, place) -> SCAN(its lanes, memory of the group's own)."""
+        axes, count = self._axes(node.ranges), self._lanes(node)
+        results = []
+        for values in zip(*[self._pick(source, axes) for source in node.src[:-1]], strict=True):
+            lanes = [materialize(value, count).broadcast(count) for value in values]
+            memory = self._new_memory(node.dtype, prefix_memory(node), "shared")
+            results.append(UOp(node.op, node.dtype.vec(count), (*lanes, memory), node.arg))
+        return results
 
     # ------------------------------------------------------------ fragments
     def _fragment_axes(self, node: UOp, ranges: frozenset[UOp]) -> Axes:
@@ -427,6 +453,10 @@ class _Expansion:
     def _reduce_fragments(self, node: UOp) -> list[UOp]:
         """A sum of fragments: one register for all that is written out, one after the other."""
         value, closed = node.src[0], node.src[1:]
+        factors: list[UOp] | None = None
+        if value.op is Ops.RESCALED:
+            value, factor = value.src
+            factors = self._factors_of(value, factor, node.ranges)
         own = tuple([axis for axis in self._axes(frozenset(closed)) if axis in self.written])
         free = self._fragment_axes(value, node.ranges)
         inner = self._fragment_axes(value, value.ranges)
@@ -438,16 +468,37 @@ class _Expansion:
             total = picked[first]
             for term in picked[first + 1 : first + count]:
                 total = step(Ops.ADD, total, term)
+            if factors is not None and loops:
+                total = UOp(Ops.RESCALED, total.dtype, (total, factors[first // count]))
             sums.append(total.reduce(Ops.ADD, *loops) if loops else total)
         return sums
+
+    def _factors_of(self, node: UOp, factor: UOp, ranges: frozenset[UOp]) -> list[UOp]:
+        """For each fragment of a sum, what its registers are multiplied by."""
+        registers = tuple([axis for axis in self._axes(ranges) if axis in node.src[2].ranges])
+        axes = self._fragment_axes(node, ranges) + registers
+        numbers, picked = self._pick(node.src[2], axes), self._pick(factor, axes)
+        lanes, count, group = self._lanes(node.src[2]), node.arg.c.count, _count(registers)
+        found = []
+        for first in range(0, len(picked), group):
+            each: list[UOp] = [scalar(picked[first])] * count
+            for at in range(first, first + group):
+                ramp = materialize(numbers[at], lanes)
+                for number in ramp.src or (ramp,):
+                    each[int(number.arg)] = scalar(picked[at])
+            found.append(UOp(Ops.VECTORIZE, each[0].dtype.vec(count), tuple(each)))
+        return found
 
     # ------------------------------------------------------------ reduce
     def _expand_reduce(self, node: UOp) -> list[UOp]:
         """A loop per written-out part, then a tree over the parts, then a tree over the lanes."""
         value, closed = node.src[0], node.src[1:]
-        if value.op is Ops.WMMA:
+        summed = value.src[0] if value.op is Ops.RESCALED else value
+        if summed.op is Ops.WMMA:
             whole = self._reduce_fragments(node)
-            return [scalar(part) for part in self._registers_of(value, whole, node.ranges)]
+            return [scalar(part) for part in self._registers_of(summed, whole, node.ranges)]
+        if value.op is Ops.RESCALED:
+            return self._reduce_rescaled(node)
         own = tuple([axis for axis in closed if axis in self.written])
         own = tuple(sorted(own, key=self.written.__getitem__))
         vector = [axis for axis in closed if axis in self.vectors]
@@ -465,12 +516,48 @@ class _Expansion:
                 results.append(_reduce_parts(node.arg, terms, loops, vector))
         return results
 
+    def _expand_running(self, node: UOp) -> list[UOp]:
+        """A reduction as it runs; a loop of one round has run before it begins."""
+        reduce, axis = node.src
+        picked = [scalar(part) for part in self._pick(reduce, self._axes(node.ranges - {axis}))]
+        if axis in self.written:
+            return picked if node.arg else [identity_of(reduce.arg, x.dtype) for x in picked]
+        return [node.with_src((part, scalar(self.parts[axis][0]))) for part in picked]
+
+    def _reduce_rescaled(self, node: UOp) -> list[UOp]:
+        """Terms that are written out are added up first: a round has one factor for all."""
+        value, factor = node.src[0].src
+        own = tuple([a for a in self._axes(frozenset(node.src[1:])) if a in self.written])
+        free, loops, group = self._axes(node.ranges), self._loops(node), _count(own)
+        picked = [scalar(part) for part in self._pick(value, free + own)]
+        factors = [scalar(part) for part in self._pick(factor, free)]
+        parts = [picked[first : first + group] for first in range(0, len(picked), group)]
+        sums = [_combine(node.arg, part) for part in parts]
+        if not loops:
+            return sums
+        pairs = [UOp(Ops.RESCALED, node.dtype, pair) for pair in zip(sums, factors, strict=True)]
+        return [pair.reduce(node.arg, *loops) for pair in pairs]
+
 
 def _joined(parts: list[UOp]) -> UOp:
     """The registers of an operand as one vector; a matrix load gives that already."""
     if len(parts) == 1:
         return parts[0]
+    if all([part.op is Ops.CAST and part.src[0].dtype is parts[0].src[0].dtype for part in parts]):
+        # conversions take several lanes at a time
+        wide = _joined([part.src[0] for part in parts])
+        return UOp(Ops.CAST, parts[0].dtype.vec(len(parts)), (wide,))
     return UOp(Ops.VECTORIZE, parts[0].dtype.vec(len(parts)), tuple(parts))
+
+
+def prefix_memory(node: UOp) -> int:
+    """Elements that a group shares for a SCAN (one a warp), a RANK (a count of each digit for every
+    warp, and for all of them) or a MOVE (all of them, and a place for those that go nowhere)."""
+    if node.op is Ops.MOVE:
+        return int(node.src[2].vmax) + 2
+    threads = [a for a in node.ranges if a.arg.kind in (AxisType.LOCAL, AxisType.WARP)]
+    warps = -(-prod(int(axis.src[0].arg) for axis in threads) // WARP)
+    return warps if node.op is Ops.SCAN else (warps + 1) << node.arg
 
 
 def _count(axes: Axes) -> int:

@@ -34,6 +34,7 @@ class Update:
     value: UOp
     number: int = 0  # of the product, the first is 0
     is_last: bool = True
+    factor: UOp | None = None  # what was there is multiplied by it first
 
 
 Placed: TypeAlias = UOp | Update | Loop
@@ -73,8 +74,12 @@ class _Linearizer:
         self.reduces: dict[Loop, list[UOp]] = {}  # by the outermost loop they open
         self.registers: dict[UOp, UOp] = {}
         self.sums: dict[UOp, UOp] = {}  # of reduces that take in several products, after the last
+        self.before: dict[UOp, UOp] = {}  # of reduces, what they were as a round began
+        self.last: dict[UOp, Update] = {}  # the last step of a reduce
         self.terms = _sums_of_products(order)  # of each such reduce, and no other
-        self.inside = {node for reduce in self.terms for node in _taken_apart(reduce.src[0])[0]}
+        self.inside = {
+            node for reduce in self.terms for node in _taken_apart(_summed(reduce)[0])[0]
+        }
         self.numbers: set[tuple[int, ...]] = set()
         self.written: set[UOp] = set()
         self.done: dict[UOp, UOp] = {}  # what each node is in the linear program
@@ -123,6 +128,10 @@ class _Linearizer:
             self._wait(node, update)
             self._need_loops(node)
             self.reduces.setdefault(self.nest.outermost(node), []).append(node)
+        elif node.op is Ops.RUNNING:
+            # it stands in the loop, so it waits for the step there and not for the end
+            self._add_item(node, self.nest.loop_of(node), position)
+            self._wait(node, self.last[node.src[0]])
         else:
             block = self.nest.loop_of(node)
             self._add_item(node, block, position)
@@ -134,16 +143,19 @@ class _Linearizer:
 
     def _add_updates(self, reduce: UOp, position: int) -> Update:
         """The steps of a reduce, one after the other; the last of them."""
-        terms = self.terms.get(reduce, reduce.src[:1])
+        summed, factor = _summed(reduce)
+        terms = self.terms.get(reduce, (summed,))
         before: Update | None = None
         for number, value in enumerate(terms):
-            update = Update(reduce, value, number, number == len(terms) - 1)
+            is_last = number == len(terms) - 1
+            update = Update(reduce, value, number, is_last, None if number else factor)
             self._add_item(update, self.nest.innermost(reduce), position)
-            self._wait_for(update, (value,))
+            self._wait_for(update, (value,) if update.factor is None else (value, update.factor))
             if before is not None:
                 self._wait(update, before)
             before = update
         assert before is not None
+        self.last[reduce] = before
         return before
 
     def _add_item(self, item: Placed, block: Loop, position: int) -> None:
@@ -263,7 +275,7 @@ class _Linearizer:
         if isinstance(item, Loop):
             sources = _axis(item).src
         elif isinstance(item, Update):
-            sources = (item.value,)
+            sources = (item.value,) if item.factor is None else (item.value, item.factor)
         elif item.op is Ops.REDUCE:
             # it waits for its loop, which was said when it was added
             sources = ()
@@ -297,7 +309,12 @@ class _Linearizer:
         if update.number == 0:
             inside = self.done[_axis(self.nest.innermost(reduce))]
             self.sums[reduce] = UOp(Ops.LOAD, reduce.dtype, (register, inside))
+            self.before[reduce] = self.sums[reduce]
             written.append(self.sums[reduce])
+            if update.factor is not None:
+                src = (self.sums[reduce], self.done[update.factor])
+                self.sums[reduce] = UOp(Ops.MUL, reduce.dtype, src)
+                written.append(self.sums[reduce])
         after = step(reduce.arg, self.sums[reduce], self.done[update.value])
         self.sums[reduce] = after
         written.append(after)
@@ -312,6 +329,9 @@ class _Linearizer:
         if op is Ops.AFTER:
             done[node] = done[node.src[0]]
             return None
+        if op is Ops.RUNNING:
+            done[node] = (self.sums if node.arg else self.before)[node.src[0]]
+            return None
         if op is Ops.REDUCE:
             end = self._end(_axis(self.nest.outermost(node)))
             new = UOp(Ops.LOAD, node.dtype, (self.registers[node], end))
@@ -319,7 +339,7 @@ class _Linearizer:
             # what it waits for stands before it, perhaps in a loop that is closed; a number of its
             # own tells it from the others
             new = UOp(Ops.BARRIER, dtypes.void, (), len(done))
-        elif op in (Ops.COMMIT, Ops.WAIT):
+        elif op in (Ops.COMMIT, Ops.WAIT, Ops.SETTLE):
             new = UOp(op, dtypes.void, (), (node.arg or 0, len(done)))
         else:
             src = tuple([done[s] for s in (node.src[:2] if op is Ops.STORE else node.src)])
@@ -332,7 +352,7 @@ class _Linearizer:
         return new
 
 
-_NOT_ITEMS = frozenset({Ops.SINK, Ops.RANGE})
+_NOT_ITEMS = frozenset({Ops.SINK, Ops.RANGE, Ops.RESCALED})
 _LAST = 1 << 62
 _PRODUCTS = (Ops.MUL, Ops.WMMA)
 # products from which on their order decides whether registers suffice
@@ -394,11 +414,11 @@ def _sums_of_products(order: Mapping[UOp, None]) -> dict[UOp, tuple[UOp, ...]]:
     for reduce in order:
         if reduce.op is not Ops.REDUCE or reduce.arg is not Ops.ADD:
             continue
-        if reduce.src[0].op is not Ops.ADD:
+        if _summed(reduce)[0].op is not Ops.ADD:
             continue
         if uses is None:
             uses = Counter([source for node in order for source in node.src])
-        additions, terms = _taken_apart(reduce.src[0])
+        additions, terms = _taken_apart(_summed(reduce)[0])
         kinds = {term.op for term in terms}
         if len(kinds) > 1 or any([uses[u] != 1 for u in additions]):
             continue
@@ -407,6 +427,12 @@ def _sums_of_products(order: Mapping[UOp, None]) -> dict[UOp, tuple[UOp, ...]]:
         elif kinds == {Ops.MUL} and dtypes.is_float(reduce.dtype):
             found[reduce] = tuple(terms)
     return {**(found if len(found) >= _MANY_SUMS else {}), **fragments}
+
+
+def _summed(reduce: UOp) -> tuple[UOp, UOp | None]:
+    """What a reduce takes in each round, and what it multiplies its register by before."""
+    value = reduce.src[0]
+    return (value.src[0], value.src[1]) if value.op is Ops.RESCALED else (value, None)
 
 
 def _taken_apart(value: UOp) -> tuple[list[UOp], list[UOp]]:

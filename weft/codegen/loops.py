@@ -32,7 +32,13 @@ def ranks(order: Iterable[UOp]) -> dict[UOp, int]:
     """
     height: dict[UOp, int] = {}
     found: dict[UOp, int] = {}
+    coupled: set[UOp] = set()  # loops whose reductions see each other round by round
     for node in order:
+        if node.op is Ops.RUNNING:
+            # inside of the loop, not after it
+            coupled.add(node.src[1])
+            height[node] = found[node.src[0]]
+            continue
         below = 0
         for s in node.src:
             if height[s] > below:
@@ -41,6 +47,15 @@ def ranks(order: Iterable[UOp]) -> dict[UOp, int]:
             found[node] = below
             below += 1
         height[node] = below
+    return _together(found, coupled) if coupled else found
+
+
+def _together(found: dict[UOp, int], coupled: set[UOp]) -> dict[UOp, int]:
+    """Reductions that see each other round by round are of one loop, that of the highest rank."""
+    for axis in coupled:
+        some = [closer for closer in found if axis in own_axes(closer)]
+        highest = max(found[closer] for closer in some)
+        found.update(dict.fromkeys(some, highest))
     return found
 
 

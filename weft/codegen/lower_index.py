@@ -78,7 +78,7 @@ def _lower_node(node: UOp, lowered: dict[UOp, UOp], index_dtype: DType) -> UOp:
 # ops whose sources keep the widths they have; memory and registers of weakint are int64
 _PASS_ON = frozenset(
     {Ops.INDEX, Ops.LOAD, Ops.STORE, Ops.REDUCE, Ops.SINK, Ops.AFTER, Ops.LOCAL}
-    | {Ops.FETCH, Ops.COMMIT, Ops.WAIT}
+    | {Ops.FETCH, Ops.COMMIT, Ops.WAIT, Ops.SETTLE, Ops.SCAN, Ops.RANK, Ops.MOVE}
 )
 # ops whose width follows from their own bounds; sources are cast to it
 _CHOOSE_OWN_WIDTH = frozenset(

@@ -11,6 +11,8 @@ breaks this runs on one thread.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from weft.codegen.loops import own_axes
 from weft.codegen.opt.actions import apply_opt
 from weft.codegen.opt.gpu import THREADS, nests_of, runs_in_any_order
@@ -19,7 +21,7 @@ from weft.codegen.share_reduces import THREAD_KINDS
 from weft.errors import CompileError
 from weft.helpers import prod
 from weft.machine import Target
-from weft.uop.args import AxisType, RangeArg, StageArg
+from weft.uop.args import AxisType, RangeArg
 from weft.uop.distinct import named_axes
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
@@ -130,7 +132,7 @@ def share_stages(sink: UOp, target: Target) -> UOp:
         src = tuple([done[s] for s in node.src])
         new = node if src == node.src else node.with_src(src)
         if node in changes:
-            new = new.replace(arg=StageArg(node.arg.number, "shared"))
+            new = new.replace(arg=replace(node.arg, memory="shared"))
         done[node] = new
     return done[sink]
 

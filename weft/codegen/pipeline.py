@@ -15,6 +15,7 @@ from functools import partial
 from weft.codegen.add_barriers import add_barriers
 from weft.codegen.bind_axes import bind_axes
 from weft.codegen.decompose.decompose import decompose
+from weft.codegen.decompose.longs import split_longs
 from weft.codegen.decompose_updates import decompose_updates
 from weft.codegen.estimate import estimate
 from weft.codegen.expand import expand
@@ -29,6 +30,7 @@ from weft.codegen.opt.heuristic import optimise
 from weft.codegen.pipeline_fills import pipeline_fills
 from weft.codegen.place import LoopTree
 from weft.codegen.separate import separate, separate_loops
+from weft.codegen.settle_products import settle_products
 from weft.codegen.share_reduces import share_reduces
 from weft.codegen.share_threads import share_threads, thread_count
 from weft.codegen.widen import widen
@@ -144,6 +146,7 @@ def _lower(ast: UOp, renderer: Renderer) -> ProgramSpec:
         sink = step(sink, renderer)
     nest = LoopTree(sink)
     uops = fuse_products(linearize(hoist_sums(sink, nest), nest), renderer.target)
+    uops = settle_products(uops)
     uops = decompose_updates(uops, renderer)
     # what was simplified away is still an argument: callers pass what the kernel was made with
     given = list(ast.toposort())
@@ -155,19 +158,24 @@ def _lower(ast: UOp, renderer: Renderer) -> ProgramSpec:
         type_verify(uops, total_program_spec if total else program_spec, "linearize")
     if SPEC >= 2:
         prove_program(uops, ast.arg.name, "linearize")
+    names = {u.arg.name for u in program_variables(uops)}
+    outs, ins = _slots(uops, Ops.STORE), _slots(uops, Ops.LOAD)
+    if not renderer.has_longs:
+        uops = split_longs(uops)
+    if SPEC >= 1 and not renderer.has_longs:
+        type_verify(uops, program_spec, "split_longs")
     if DEBUG >= 5:
         print(f"*** {ast.arg.name}: linear program\n{nodes_text(uops)}")
     if DEBUG >= 1 and renderer.target.has_local and sink.src:
         _say_in_order(ast, uops)
-    names = {u.arg.name for u in program_variables(uops)}
     groups = [u for u in uops if u.op is Ops.SPECIAL]
     return ProgramSpec(
         name=ast.arg.name,
         src=renderer.render(ast.arg.name, uops),
         uops=uops,
         params=params,
-        outs=_slots(uops, Ops.STORE),
-        ins=_slots(uops, Ops.LOAD),
+        outs=outs,
+        ins=ins,
         variables=tuple([u for u in program_variables(given) if u.arg.name in names]),
         threads_n=threads,
         ops=operations,

@@ -13,6 +13,10 @@ next fetches go to.
     -> before: LOCAL[t] = x[0, t]; COMMIT; LOCAL[size + t] = x[1, t]; COMMIT
        in k: WAIT(1); BARRIER; LOCAL[(k + 2) % 3 * size + t] = x[k + 2, t]; COMMIT
              reads of LOCAL[k % 3 * size + ...]
+
+Products that read by themselves may still be read for when a round ends. Where there is room for
+it, those of one round are left to go on: the next barrier settles only those before, and what is
+fetched is one round less ahead.
 """
 
 from __future__ import annotations
@@ -38,16 +42,18 @@ def pipeline_fills(sink: UOp, target: Target) -> UOp:
     plain: dict[UOp, UOp] = {}
     for fill in fills:
         loops = [axis for axis in fill.ranges if axis.arg.kind is AxisType.REDUCE]
-        fixed = [axis for axis in loops if axis.src[0].op is Ops.CONST]
-        if len(loops) == 1 and fixed:
+        # what is filled before the loop is read, so there must be a first round
+        if len(loops) == 1 and loops[0].src[0].vmin >= 1:
             groups.setdefault(loops[0], []).append(fill)
         else:
             plain[fill] = fill.rtag(None)
     written = {store.src[0].src[0] for store in sink.src}
+    products = [node for node in order if node.op is Ops.WMMA and node.arg.in_shared]
     done: dict[UOp, UOp] = {}
     slots: dict[UOp, UOp] = {}  # of the memory that replaces a fill: where the round's part begins
     for axis, some in groups.items():
-        for fill, (memory, start) in _Pipeline(axis, some, target, written).run().items():
+        count = sum([not _fills_of(product).isdisjoint(some) for product in products])
+        for fill, (memory, start) in _Pipeline(axis, some, target, written, count).run().items():
             done[fill] = memory
             slots[fill] = start
     for node in order:
@@ -68,29 +74,55 @@ def _is_deep(node: UOp) -> bool:
     return node.op is Ops.AFTER and isinstance(node.tag, int) and len(node.src) > 1
 
 
-class _Pipeline:
-    """The fills of one loop."""
+def _fills_of(product: UOp) -> set[UOp]:
+    """The memory that a product reads by itself."""
+    return {operand.src[0].src[0] for operand in product.src[:2]}
 
-    def __init__(self, axis: UOp, fills: list[UOp], target: Target, written: set[UOp]) -> None:
+
+class _Pipeline:
+    """The fills of one loop; `products` of each round read them by themselves."""
+
+    def __init__(
+        self, axis: UOp, fills: list[UOp], target: Target, written: set[UOp], products: int
+    ) -> None:
         self.axis = axis
         self.fills = fills
         self.target = target
         self.written = written
         self.depth = min(int(fill.tag) for fill in fills)
-        self.rounds = int(axis.src[0].arg)
+        size = axis.src[0].simplify()
+        self.rounds: UOp | int = int(size.arg) if size.op is Ops.CONST else size
+        self.products = products
+        # rounds whose products go on beyond the barrier: not beside loops, which move registers
+        self.are_fetched = products > 0 and all(
+            [self._is_fetched(store) for fill in fills for store in fill.src[1:]]
+        )
+        self.going_on = 1 if self.are_fetched and self.depth > 2 else 0
+
+    def _is_fetched(self, store: UOp) -> bool:
+        zeros = {axis: index_const(0) for axis in (self.axis, *own_axes(store))}
+        return bool(self._fetches(*self._moved(store, zeros, index_const(0), None, None)))
 
     def run(self) -> dict[UOp, tuple[UOp, UOp]]:
         """For each fill, the memory that is read in its place and where its round begins."""
-        ahead = min(self.depth - 1, self.rounds)
+        ahead = self.depth - 1 - self.going_on
+        if isinstance(self.rounds, int):
+            ahead = min(ahead, self.rounds)
         effects: list[UOp] = []
         for number in range(ahead):
-            stores = self._copies(index_const(number), index_const(number), None, {})
+            valid = None
+            if isinstance(self.rounds, UOp) and self.rounds.vmin <= number:
+                valid = index_const(number) < self.rounds
+            stores = self._copies(index_const(number), index_const(number), valid, {})
             effects = [UOp(Ops.COMMIT, dtypes.void, (*stores, *effects))]
         waiting = UOp(Ops.WAIT, dtypes.void, (self.axis, *effects), ahead - 1)
+        if self.are_fetched:
+            left = self.products * self.going_on
+            waiting = UOp(Ops.SETTLE, dtypes.void, (waiting,), left)
         barrier = UOp(Ops.BARRIER, dtypes.void, (waiting,))
         fresh = {fill: fill.src[0].after(barrier) for fill in self.fills}
         effect = barrier
-        if self.rounds > ahead:
+        if isinstance(self.rounds, UOp) or self.rounds > ahead:
             later = self.axis + ahead
             valid = later < self.rounds
             stores = self._copies(later, later % self.depth, valid, fresh)

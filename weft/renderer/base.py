@@ -36,6 +36,8 @@ class Renderer(RendererNames):
     native_dtypes: frozenset[DType] = frozenset((*dtypes.all, *dtypes.weaks))
     # whether a FALLING EXP2 of float32 is an instruction, off by two units in the last place
     has_falling_exp2: bool = False
+    # whether there are 64-bit integers; where there are none, programs have pairs of uint32
+    has_longs: bool = True
     suffix: str = "txt"  # of a file with such text
 
     def __init__(self, target: Target | None = None) -> None:

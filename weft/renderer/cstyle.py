@@ -17,7 +17,7 @@ from weft.dtype import DType, bits_of, dtypes
 from weft.errors import CompileError
 from weft.machine import Target
 from weft.renderer.base import Renderer, program_params, program_variables
-from weft.uop.args import AxisType
+from weft.uop.args import AxisType, Unordered
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
 
@@ -105,12 +105,16 @@ class CStyle(Renderer):
         raise CompileError(f"{type(self).__name__} has no barriers")
 
     def own_statement(self, uop: UOp, name: str, operands: Sequence[tuple[str, str | None]]) -> str:
-        """A statement that only some languages have, see `_Writer.write_own`."""
+        """A statement that only some languages have, see `Writer.write_own`."""
         raise CompileError(f"{type(self).__name__} has no {uop.op.name}")
 
     def local_memory(self, memory: UOp, name: str) -> str | None:
         """The declaration of fast memory, where it is one of the function's statements."""
         return f"{self.type(memory.dtype)} {name}[{memory.arg.size}];"
+
+    def number_of(self, memory: UOp, idx: str) -> str:
+        """The number of an element where memory is laid out in an order of its own."""
+        return idx
 
     def declare(self, dtype: DType, name: str, value: str, changes: bool = False) -> str:
         """A statement that gives a value a name; `changes`: others may follow."""
@@ -127,6 +131,10 @@ class CStyle(Renderer):
     def only_if(self, condition: str, statement: str) -> str:
         """A statement under a condition."""
         return f"if ({condition}) {statement}"
+
+    def combined(self, place: str, value: str, dtype: DType, op: Ops) -> str:
+        """Joins a value with an element, whoever else does so."""
+        raise CompileError(f"{self.name} has no {op.name} of {dtype} that needs no order")
 
     def convert(self, text: str, source: DType, target: DType) -> str:
         """A scalar as another type, where C's conversion has the meaning of CAST."""
@@ -156,6 +164,10 @@ class CStyle(Renderer):
             for k in range(dtype.count)
         ]
 
+    def has_vectors(self, dtype: DType) -> bool:
+        """Whether the language computes with vectors of so many lanes."""
+        return True
+
     def vector(self, dtype: DType, lanes: Sequence[str]) -> str:
         """A vector from its lanes."""
         return f"({self.type(dtype)}){{{', '.join(lanes)}}}"
@@ -163,6 +175,10 @@ class CStyle(Renderer):
     def lane(self, name: str, lane: int) -> str:
         """One lane of a vector that has a name."""
         return f"{name}[{lane}]"
+
+    def parameter_name(self, param: UOp) -> str:
+        """What a buffer is called inside of a kernel."""
+        return f"data{param.arg.slot}"
 
     # ------------------------------------------------------------ types and constants
     def type(self, dtype: DType) -> str:
@@ -214,10 +230,14 @@ class CStyle(Renderer):
     def render(self, name: str, uops: Sequence[UOp]) -> str:
         if not name.isidentifier() or not name.isascii():
             raise CompileError(f"{name!r} cannot be the name of a C function; take letters and _")
-        return _Writer(self, uops).text(name)
+        return self.writer(uops).text(name)
+
+    def writer(self, uops: Sequence[UOp]) -> Writer:
+        """What writes a function in this language."""
+        return Writer(self, uops)
 
 
-class _Writer:
+class Writer:
     """One function while it is written."""
 
     def __init__(self, language: CStyle, uops: Sequence[UOp]) -> None:
@@ -234,7 +254,7 @@ class _Writer:
     def text(self, name: str) -> str:
         params = program_params(self.uops)
         for param in params:
-            self.names[param] = f"data{param.arg.slot}"
+            self.names[param] = self.language.parameter_name(param)
         for variable in program_variables(self.uops):
             self.names[variable] = variable.arg.name
         for uop in self.uops:
@@ -303,8 +323,9 @@ class _Writer:
         """Whether an op on vectors is written as one on the lanes."""
         if uop.op not in GroupOp.Elementwise or uop.dtype.count == 1:
             return False
-        language = self.language
-        return uop.op not in language.vector_ops or uop.dtype.kind not in language.vector_kinds
+        language, dtype = self.language, uop.dtype
+        is_own = uop.op in language.vector_ops and dtype.kind in language.vector_kinds
+        return not (is_own and language.has_vectors(dtype))
 
     def lane(self, uop: UOp, lane: int) -> str:
         """One lane of an operand."""
@@ -392,12 +413,11 @@ class _Writer:
     def place(self, index: UOp, lane: int | None = None) -> tuple[UOp, str, str]:
         """The memory of an INDEX, its name, and the element, or that of one lane."""
         memory, idx = index.src[:2]
-        text = self.plain(idx)
         if lane is not None and idx.dtype.count > 1:
-            text = self.language.lane(self.name_of(idx, text), lane)
-        elif lane is not None:
-            text = beyond(text, lane)
-        return memory, self.operand(memory), text
+            text = self.lane(idx, lane)
+        else:
+            text = self.plain(idx) if lane is None else beyond(self.plain(idx), lane)
+        return memory, self.operand(memory), self.language.number_of(memory, text)
 
     def value_at(self, index: UOp, lane: int | None = None) -> str:
         """What is loaded from an INDEX, or by one lane of it; 0 where it is not valid."""
@@ -453,6 +473,9 @@ class _Writer:
     def write_store(self, uop: UOp) -> None:
         index, value = uop.src[:2]
         text = self.operand(value)
+        if isinstance(uop.arg, Unordered):
+            self.write_combined(index, value, text, uop.arg.combine)
+            return
         if value.dtype.count == 1:
             self.write_element(index, None, strip(text))
             return
@@ -463,6 +486,16 @@ class _Writer:
             return
         for k in range(value.dtype.count):
             self.write_element(index, k, self.language.lane(name, k))
+
+    def write_combined(self, index: UOp, value: UOp, text: str, op: Ops) -> None:
+        """Joins values with what is there, lane by lane."""
+        count = value.dtype.count
+        name = strip(text) if count == 1 else self.name_of(value, text)
+        for lane in [None] if count == 1 else range(count):
+            condition, (_, memory, idx) = self.valid(index, lane), self.place(index, lane)
+            given = name if lane is None else self.language.lane(name, lane)
+            line = self.language.combined(f"{memory}[{strip(idx)}]", given, value.dtype, op)
+            self.write(line if condition is None else self.language.only_if(strip(condition), line))
 
     def write_element(self, index: UOp, lane: int | None, value: str) -> None:
         condition = self.valid(index, lane)
@@ -510,18 +543,19 @@ class _Writer:
         self.write(self.language.barrier())
 
 
-_STATEMENTS: dict[Ops, Callable[[_Writer, UOp], None]] = {
-    Ops.STORE: _Writer.write_store,
-    Ops.LOCAL: _Writer.write_local,
-    Ops.SPECIAL: _Writer.write_special,
-    Ops.ACC: _Writer.write_acc,
-    Ops.ACC_SET: _Writer.write_acc_set,
-    Ops.RANGE: _Writer.write_range,
-    Ops.IF: _Writer.write_if,
-    Ops.END: _Writer.write_close,
-    Ops.ENDIF: _Writer.write_close,
-    Ops.BARRIER: _Writer.write_barrier,
-    **dict.fromkeys((Ops.WMMA, Ops.FETCH, Ops.COMMIT, Ops.WAIT), _Writer.write_own),
+_STATEMENTS: dict[Ops, Callable[[Writer, UOp], None]] = {
+    Ops.STORE: Writer.write_store,
+    Ops.LOCAL: Writer.write_local,
+    Ops.SPECIAL: Writer.write_special,
+    Ops.ACC: Writer.write_acc,
+    Ops.ACC_SET: Writer.write_acc_set,
+    Ops.RANGE: Writer.write_range,
+    Ops.IF: Writer.write_if,
+    Ops.END: Writer.write_close,
+    Ops.ENDIF: Writer.write_close,
+    Ops.BARRIER: Writer.write_barrier,
+    **dict.fromkeys((Ops.WMMA, Ops.FETCH, Ops.COMMIT, Ops.WAIT, Ops.SETTLE), Writer.write_own),
+    **dict.fromkeys((Ops.SCAN, Ops.RANK, Ops.MOVE, Ops.SHUFFLE), Writer.write_own),
 }
 _SILENT = frozenset({Ops.PARAM, Ops.VARIABLE, Ops.CONST, Ops.INDEX, Ops.SINK})
 _INLINE_ANYWHERE = frozenset({Ops.CONST, Ops.VECTORIZE})

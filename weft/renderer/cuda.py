@@ -16,7 +16,13 @@ from weft.dtype import DType, dtypes
 from weft.machine import Target
 from weft.renderer.base import program_variables
 from weft.renderer.cstyle import Template, strip
-from weft.renderer.cuda_fragments import fragment_helpers, own_statement
+from weft.renderer.cuda_fragments import (
+    SEEN_BY_PRODUCTS,
+    fragment_helpers,
+    own_statement,
+    products_go_on,
+)
+from weft.renderer.cuda_prefixes import prefix_helpers, prefix_statement
 from weft.renderer.groups import (
     AXES,
     WORD_SHIFT,
@@ -25,10 +31,12 @@ from weft.renderer.groups import (
     group_sizes,
     is_written,
     padded_size,
+    shared_alignment,
     shared_offsets,
     word_layout,
 )
 from weft.renderer.mma import mma_fragments
+from weft.renderer.wgmma import wgmma_fragments
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
@@ -95,8 +103,10 @@ def cuda_target(
         # each group takes another KiB
         core_shared_bytes=_MOST_SHARED.get((major, minor), shared_bytes) + (1 << 10),
         core_registers=64 << 10,
-        fragments=mma_fragments(major, minor),
+        fragments=(*mma_fragments(major, minor), *wgmma_fragments(major, minor)),
         async_copies=(4, 8, 16) if major >= 8 else (),
+        has_atomics=True,
+        has_prefixes=True,
         has_matrix_loads=(major, minor) >= (7, 5),
         features=tuple(features),
     )
@@ -162,12 +172,12 @@ class CUDARenderer(GroupStyle):
     }
     group_index = "blockIdx.{axis}"
     thread_index = "threadIdx.{axis}"
-    shared_prefix = f"__shared__ __align__({_SHARED_ALIGN}) "
 
     def __init__(self, target: Target | None = None) -> None:
         super().__init__(target or SM_90)
         self.native_dtypes = frozenset((*self.type_names, _HALF))
         self.places: dict[UOp, int] = {}
+        self.has_tiles = False  # of the program that is printed, see `products_go_on`
 
     def function_templates(self) -> dict[Ops, Template]:
         names = {Ops.SQRT: "sqrt", Ops.TRUNC: "trunc", Ops.MULACC: "fma", Ops.EXP2: "exp2"}
@@ -193,7 +203,8 @@ class CUDARenderer(GroupStyle):
             lines.append(f"    groups_{axis} = (unsigned int)words[groups_{axis}];")
         x, y, z = group_sizes(uops)
         bounds = f"__launch_bounds__({x * y * z})"
-        dynamic = f"extern __shared__ __align__({_SHARED_ALIGN}) unsigned char shared[];"
+        align = max([shared_alignment(memory, _SHARED_ALIGN) for memory in self.places], default=0)
+        dynamic = f"extern __shared__ __align__({align}) unsigned char shared[];"
         return [
             *self.helpers(uops),
             *([dynamic] if self.places else []),
@@ -227,9 +238,13 @@ class CUDARenderer(GroupStyle):
             lines.append(_LOAD_LANES)
         if any([u.op is Ops.STORE for u in accesses]):
             lines.append(_STORE_LANES)
-        return [*lines, *fragment_helpers(uops, self.type)]
+        return [*lines, *fragment_helpers(uops, self.type), *prefix_helpers(uops)]
 
     def own_statement(self, uop: UOp, name: str, operands: Sequence[tuple[str, str | None]]) -> str:
+        if uop.op in (Ops.SCAN, Ops.RANK, Ops.MOVE):
+            texts = [text for text, _ in operands]
+            least = self.literal(uop.dtype.scalar().min, uop.dtype.scalar())
+            return prefix_statement(uop, name, texts, self.type, least)
         return own_statement(uop, name, operands, self.type)
 
     def shared_bytes(self, uops: Sequence[UOp]) -> int:
@@ -240,6 +255,7 @@ class CUDARenderer(GroupStyle):
         # what is shared has a place in memory that the launch gives, where it is too much
         own = copy.copy(self)
         own.places = shared_offsets(uops, _SHARED_ALIGN)[0] if self.shared_bytes(uops) else {}
+        own.has_tiles = products_go_on(uops)
         return super(CUDARenderer, own).render(name, uops)
 
     def type(self, dtype: DType) -> str:
@@ -290,10 +306,24 @@ class CUDARenderer(GroupStyle):
             kind = f"{self.stored(memory.dtype)}*"
             return f"{kind} {name} = ({kind})(shared + {self.places[memory]});"
         size = padded_size(memory, _SHARED_ALIGN)
-        return f"{self.shared_prefix}{self.stored(memory.dtype)} {name}[{size}];"
+        align = shared_alignment(memory, _SHARED_ALIGN)
+        return f"__shared__ __align__({align}) {self.stored(memory.dtype)} {name}[{size}];"
+
+    def number_of(self, memory: UOp, idx: str) -> str:
+        if memory.op is not Ops.LOCAL or not memory.arg.is_swizzled:
+            return idx
+        return f"swizzled<{memory.dtype.itemsize}>({strip(idx)})"
+
+    def combined(self, place: str, value: str, dtype: DType, op: Ops) -> str:
+        function = {Ops.ADD: "atomicAdd", Ops.MAX: "atomicMax"}[op]
+        # a sum wraps, so that one type does for both
+        kind = self.type(dtype.scalar())
+        if op is Ops.ADD and dtype.scalar() is dtypes.int64:
+            kind = _WORD
+        return f"{function}(({kind}*)&{place}, ({kind}){value});"
 
     def barrier(self) -> str:
-        return "__syncthreads();"
+        return f"{SEEN_BY_PRODUCTS} __syncthreads();" if self.has_tiles else "__syncthreads();"
 
     def vector(self, dtype: DType, lanes: Sequence[str]) -> str:
         if dtype.kind == "bool":

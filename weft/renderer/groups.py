@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from weft.dtype import DType, dtypes
 from weft.errors import CompileError
+from weft.fragment import SWIZZLED_BYTES, SWIZZLED_ROWS
 from weft.renderer.base import Renderer, program_params, program_size, program_variables
 from weft.renderer.cstyle import CStyle, Template, strip
 from weft.uop.node import UOp
@@ -35,6 +36,9 @@ TYPE_NAMES: dict[DType, str] = {
 # what is added to that: memory of 16 TiB, and a million words.
 WORD_SHIFT = 44
 WORD_LIMIT = 1 << (64 - WORD_SHIFT)
+LONGS = frozenset({dtypes.int64, dtypes.uint64})
+# What follows the name of a variable of 64 bits in programs of words: the low and the high one.
+WORD_NAMES = ("__low", "__high")
 # What an entry takes, in order: ("words", bytes), ("buffer", slot), ("value", bytes of a variable),
 # ("groups", axis whose number of groups is known at run time only).
 Layout = tuple[tuple[str, int], ...]
@@ -70,9 +74,10 @@ class GroupStyle(CStyle):
     no_fusing = ""
 
     def supported_dtypes(self) -> frozenset[DType]:
-        """What has a type of its own, and narrow floats, which are their bits."""
+        """What has a type of its own, narrow floats, which are their bits, and 64-bit integers,
+        which are pairs of words where there are no others."""
         floats = [dtype for dtype in dtypes.all if dtype.kind == "float" and dtype.itemsize < 4]
-        return frozenset((*self.type_names, *floats))
+        return frozenset((*self.type_names, *floats, *LONGS))
 
     def special(self, uop: UOp) -> str:
         place = int(uop.arg[-1])
@@ -115,14 +120,18 @@ class GroupStyle(CStyle):
 
 def check_program(renderer: Renderer, name: str, uops: Sequence[UOp], extra: int = 0) -> None:
     """Refuses a program that the renderer's target cannot run; `extra` buffers come along."""
-    supported = renderer.supported_dtypes()
-    for uop in uops:
+    supported = renderer.supported_dtypes() - (LONGS if not renderer.has_longs else frozenset())
+    lacking = [u for u in uops if u.dtype.kind != "void" and u.dtype.scalar() not in supported]
+    # float64 first: what else is lacking may be only a step towards it
+    for uop in sorted(lacking, key=lambda u: u.dtype.scalar() is not dtypes.float64):
         dtype = uop.dtype.scalar()
-        if dtype.kind != "void" and dtype not in supported:
-            raise CompileError(
-                f"{name}: {renderer.name} has no {dtype}, which {uop.op.name} asks for; "
-                f"it has {', '.join(sorted(map(str, supported)))}"
-            )
+        advice = ""
+        if dtype is dtypes.float64:
+            advice = "; compute in float32 there, or in float64 on a device that has it (CPU)"
+        raise CompileError(
+            f"{name}: {renderer.name} has no {dtype}, which {uop.op.name} asks for; "
+            f"it has {', '.join(sorted(map(str, supported)))}{advice}"
+        )
     count, target = len(program_params(uops)) + extra, renderer.target
     if count > target.max_buffers:
         raise CompileError(
@@ -142,15 +151,24 @@ def group_sizes(uops: Sequence[UOp]) -> tuple[int, int, int]:
     return x, y, z
 
 
+def shared_alignment(memory: UOp, align: int) -> int:
+    """Bytes at whose multiples a memory begins: `align`, or where patterns of rows do."""
+    return SWIZZLED_BYTES * SWIZZLED_ROWS if memory.arg.is_swizzled else align
+
+
 def shared_offsets(uops: Sequence[UOp], align: int) -> tuple[dict[UOp, int], int]:
-    """Where each memory that a group shares begins, all one after another, and their bytes."""
+    """Where each memory that a group shares begins, and the bytes of all of them.
+
+    Those that begin at multiples of more come first.
+    """
     found: dict[UOp, int] = {}
     total = 0
-    for uop in uops:
-        if uop.op is Ops.LOCAL and uop.arg.memory == "shared" and uop not in found:
-            found[uop] = total
-            size = uop.arg.size * uop.dtype.itemsize
-            total += -(-size // align) * align
+    shared = [u for u in uops if u.op is Ops.LOCAL and u.arg.memory == "shared"]
+    for uop in sorted(dict.fromkeys(shared), key=lambda u: -shared_alignment(u, align)):
+        own = shared_alignment(uop, align)
+        found[uop] = total
+        size = uop.arg.size * uop.dtype.itemsize
+        total += -(-size // own) * own
     return found, total
 
 
@@ -161,6 +179,18 @@ def padded_size(memory: UOp, align: int) -> int:
     """
     nbytes = memory.arg.size * memory.dtype.itemsize
     return int(-(-nbytes // align) * align // memory.dtype.itemsize)
+
+
+def word_of(name: str) -> tuple[str, int]:
+    """The variable that a word of a program is part of, and which of its words it is.
+
+    >>> word_of("n"), word_of("key__low"), word_of("key__high")
+    (('n', 0), ('key', 0), ('key', 1))
+    """
+    for number, suffix in enumerate(WORD_NAMES):
+        if name.endswith(suffix):
+            return name.removesuffix(suffix), number
+    return name, 0
 
 
 def call(name: str) -> Template:

@@ -149,8 +149,12 @@ class LLVMFunction:
     # ------------------------------------------------------------ the frame
     def write(self) -> None:
         """All statements and values of the program."""
+        self.write_some(self.uops)
+
+    def write_some(self, uops: Sequence[UOp]) -> None:
+        """A part of them."""
         writers = self.writers
-        for uop in self.uops:
+        for uop in uops:
             statement = writers.get(uop.op)
             if statement is not None:
                 statement(uop)

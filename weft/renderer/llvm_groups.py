@@ -17,6 +17,7 @@ from weft.renderer.base import program_params, program_variables
 from weft.renderer.groups import WORD_SHIFT, word_layout
 from weft.renderer.llvm_base import LLVMFunction, Register, symbol
 from weft.renderer.llvm_survey import factor_of
+from weft.uop.args import Unordered
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
@@ -43,6 +44,11 @@ class GroupFunction(LLVMFunction):
     global_pointer = "ptr addrspace(1)"
     shared_pointer = "ptr addrspace(3)"
     private_pointer = "ptr"
+    # each wide access asks for alignment, where there must be no second function; see `functions`
+    asks_alignment = False
+    # who sees a value that is joined with another in one step, and in what order: all threads of
+    # the device, in none
+    atomic_order = 'syncscope("device") monotonic'
 
     def __init__(self, name: str, uops: Sequence[UOp], native: frozenset[DType]) -> None:
         super().__init__(name, uops, native)
@@ -87,7 +93,9 @@ class GroupFunction(LLVMFunction):
         entry = self.entry
         fast = self.body(WIDEST_ACCESS)
         lines: list[str] = []
-        if self.relied:
+        if self.relied and self.asks_alignment:
+            entry = [*entry, *self.find_alignment()]
+        elif self.relied:
             given = [f"{kind} %{name}" for kind, name in self.arguments]
             entry = [*entry, *self.test_alignment(given)]
             # not optimised: it is there to be right, and hardly ever runs
@@ -115,6 +123,17 @@ class GroupFunction(LLVMFunction):
 
     def test_alignment(self, given: list[str]) -> list[str]:
         """Leaves to the other function what does not begin where wide accesses may."""
+        return [
+            *self.find_alignment(),
+            "  br i1 %is.aligned, label %aligned, label %unaligned",
+            "unaligned:",
+            f"  call void @anywhere({', '.join(given)})",
+            "  ret void",
+            "aligned:",
+        ]
+
+    def find_alignment(self) -> list[str]:
+        """Asks whether all buffers begin where wide accesses may."""
         lines, bits = [], "0"
         for param in self.relied:
             slot = param.arg.slot
@@ -124,11 +143,6 @@ class GroupFunction(LLVMFunction):
             *lines,
             f"  %low = and i64 {bits}, {WIDEST_ACCESS - 1}",
             "  %is.aligned = icmp eq i64 %low, 0",
-            "  br i1 %is.aligned, label %aligned, label %unaligned",
-            "unaligned:",
-            f"  call void @anywhere({', '.join(given)})",
-            "  ret void",
-            "aligned:",
         ]
 
     def name_arguments(self) -> list[str]:
@@ -284,6 +298,11 @@ class GroupFunction(LLVMFunction):
     def write_store(self, uop: UOp) -> None:
         place, source = uop.src[:2]
         dtype, names = source.dtype, self.all_lanes(source)
+        if isinstance(uop.arg, Unordered):
+            for self.lane, name in enumerate(names):
+                self.combine(place, dtype.scalar(), name, uop.arg.combine)
+            self.lane = 0
+            return
         if dtype.kind == "bool":
             names = tuple([self.emit(f"zext i1 {name} to i8") for name in names])
         if dtype.count == 1 or _is_straight(place):
@@ -293,10 +312,31 @@ class GroupFunction(LLVMFunction):
             self.guarded_store(place, dtype.scalar(), (name,))
         self.lane = 0
 
+    def combine(self, place: UOp, dtype: DType, name: str, op: Ops) -> None:
+        """Joins a value with the element of one lane, if that is valid, whoever else does so."""
+        # lanes may be neighbours behind one index
+        further = self.lane if _is_straight(place) else 0
+        if len(place.src) > 2:
+            self.open_guard(place)
+        memory, kind = place.src[0], self.memory_type(dtype)
+        action = {Ops.ADD: "add", Ops.MAX: "umax" if dtype.kind == "uint" else "max"}[op]
+        address = f"{self.pointer(memory)} {self.address(place, further)}"
+        self.emit(
+            f"atomicrmw {action} {address}, {kind} {name} {self.atomic_order}, "
+            f"align {dtype.itemsize}"
+        )
+        if len(place.src) > 2:
+            self.close_guard()
+
     def guarded_store(self, place: UOp, dtype: DType, names: Names) -> None:
         """Neighbours in memory, if the place is valid."""
         if len(place.src) > 2:
             self.open_guard(place)
+        self.store_neighbours(place, dtype, names)
+        if len(place.src) > 2:
+            self.close_guard()
+
+    def store_neighbours(self, place: UOp, dtype: DType, names: Names) -> None:
         memory, kind = place.src[0], self.memory_type(dtype)
         for first, count, align in self.chunks(place, dtype):
             wide, value = kind, names[first]
@@ -307,8 +347,6 @@ class GroupFunction(LLVMFunction):
                     value = self.emit(f"insertelement {wide} {value}, {item}, i32 {k}")
             address = f"{self.pointer(memory)} {self.address(place, first)}"
             self.lines.append(f"  store {wide} {value}, {address}, align {align}")
-        if len(place.src) > 2:
-            self.close_guard()
 
     def address(self, place: UOp, further: int) -> str:
         """The address of a place, or of an element behind it; of one lane where lanes differ."""

@@ -16,7 +16,8 @@ _SIDE = 16
 # columns of one instruction
 _COLUMNS = 8
 
-_NAMES = {
+# how the instructions call dtypes
+NAMES = {
     dtypes.float16: "f16",
     dtypes.bfloat16: "bf16",
     dtypes.float32: "tf32",
@@ -45,7 +46,7 @@ def _fragment(a: DType, b: DType, total: DType, exact: bool = True) -> Fragment:
         (Digit(_GROUP, row=1), Digit(_IN_GROUP, column=2)),
         (Digit(2, column=_COLUMNS), Digit(2, row=_GROUP), Digit(2, column=1)),
     )
-    kinds = f"{_NAMES[a]}.{_NAMES[b]}"
+    kinds = f"{NAMES[a]}.{NAMES[b]}"
     result = "s32" if total is dtypes.int32 else "f32"
     name = f"mma.sync.aligned.m16n8k{terms}.row.col.{result}.{kinds}.{result}"
     return Fragment(name, _SIDE, _SIDE, terms, a, b, total, rows, columns, sums, 2, exact)

@@ -21,14 +21,15 @@ from weft.renderer.groups import (
     check_program,
     group_sizes,
     padded_size,
+    shared_alignment,
     shared_offsets,
     word_layout,
 )
 from weft.renderer.llvm_base import NATIVE, symbol
 from weft.renderer.llvm_groups import WIDEST_ACCESS, Names
-from weft.renderer.nvptx_fragments import FragmentFunction
+from weft.renderer.nvptx_prefixes import PrefixFunction
 from weft.uop.node import UOp
-from weft.uop.opset import FALLING, Ops
+from weft.uop.opset import BOUNDED, FALLING, Ops
 
 _REGISTERS = {"gidx": "ctaid", "lidx": "tid"}
 _f16, _bf16, _f32 = dtypes.float16, dtypes.bfloat16, dtypes.float32
@@ -65,14 +66,20 @@ class NVPTXRenderer(Renderer):
         return _Kernel(name, uops, self.native_dtypes).text()
 
 
-class _Kernel(FragmentFunction):
+class _Kernel(PrefixFunction):
     """One kernel while it is written."""
 
     def __init__(self, name: str, uops: Sequence[UOp], native: frozenset[DType]) -> None:
         super().__init__(name, uops, native)
         self.special[Ops.EXP2] = self.value_exp2
+        self.special[Ops.SCAN] = self.value_scan
+        self.special[Ops.RANK] = self.value_rank
+        self.special[Ops.MOVE] = self.value_move
+        self.special[Ops.SHUFFLE] = self.value_shuffle
         self.shared, total = shared_offsets(uops, WIDEST_ACCESS)
         self.is_dynamic = total > STATIC_SHARED
+        aligned = [shared_alignment(memory, WIDEST_ACCESS) for memory in self.shared]
+        self.shared_align = max(aligned, default=WIDEST_ACCESS)
 
     def text(self) -> str:
         functions = self.functions("ptx_kernel", "#0")
@@ -102,6 +109,9 @@ class _Kernel(FragmentFunction):
         return self.emit(f"call {bounds}i32 {name}()")
 
     def write_barrier(self, uop: UOp) -> None:
+        if self.has_tiles:
+            # what threads wrote is seen by products that read it by themselves
+            self.effect("fence.proxy.async.shared::cta;")
         self.declare("void @llvm.nvvm.barrier0()")
         self.lines.append("  call void @llvm.nvvm.barrier0()")
 
@@ -109,12 +119,12 @@ class _Kernel(FragmentFunction):
         """Declarations of all that a group shares: of a fixed size, or given by the launch."""
         if self.is_dynamic:
             return [
-                f"@shared = external addrspace(3) global [0 x i8], align {WIDEST_ACCESS}",
+                f"@shared = external addrspace(3) global [0 x i8], align {self.shared_align}",
             ]
         return [
             f"@shared{memory.arg.number} = internal addrspace(3) global "
             f"[{padded_size(memory, WIDEST_ACCESS)} x {self.memory_type(memory.dtype)}] undef, "
-            f"align {WIDEST_ACCESS}"
+            f"align {shared_alignment(memory, WIDEST_ACCESS)}"
             for memory in self.shared
         ]
 
@@ -131,6 +141,24 @@ class _Kernel(FragmentFunction):
         name = "@llvm.nvvm.ex2.approx.ftz.f"
         self.declare(f"float {name}(float)")
         return self.emit(f"call float {name}(float {self.operand(uop.src[0])})")
+
+    def binary(self, uop: UOp) -> str:
+        if uop.tag != BOUNDED or uop.dtype.scalar() is not _f32:
+            return super().binary(uop)
+        name = "@llvm.nvvm.div.approx.ftz.f"
+        self.declare(f"float {name}(float, float)")
+        left, right = [self.operand(source) for source in uop.src]
+        return self.emit(f"call float {name}(float {left}, float {right})")
+
+    def value_shuffle(self, uop: UOp) -> str:
+        """The value of another lane: words of 32 bits, of the whole warp."""
+        if uop.dtype not in (_f32, dtypes.int32, dtypes.uint32):
+            raise CompileError(f"NVPTX exchanges words of 32 bits between lanes, found {uop.dtype}")
+        kind, short = ("float", "f32") if uop.dtype is _f32 else ("i32", "i32")
+        name = f"@llvm.nvvm.shfl.sync.bfly.{short}"
+        self.declare(f"{kind} {name}(i32, {kind}, i32, i32)")
+        value = self.operand(uop.src[0])
+        return self.emit(f"call {kind} {name}(i32 -1, {kind} {value}, i32 {uop.arg}, i32 31)")
 
     # ------------------------------------------------------------ conversions of narrow floats
     def value_cast(self, uop: UOp) -> str:

@@ -24,7 +24,16 @@ from weft.errors import CompileError, WeftError
 from weft.fragment import Digit, Fragment, OperandMap
 from weft.machine import Target
 from weft.renderer.base import Renderer
-from weft.uop.args import AxisType, LocalArg, MatrixArg, ParamArg, RangeArg, VariableArg
+from weft.uop.args import (
+    AxisType,
+    LocalArg,
+    MatrixArg,
+    ParamArg,
+    RangeArg,
+    TileArg,
+    Unordered,
+    VariableArg,
+)
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
 
@@ -36,7 +45,10 @@ LEAVES = frozenset({Ops.CONST, Ops.PARAM, Ops.VARIABLE, Ops.LOCAL})
 _ENUMS: dict[str, type[Enum]] = {"Ops": Ops, "AxisType": AxisType}
 _DATACLASSES: dict[str, type[Any]] = {
     kind.__name__: kind
-    for kind in (LocalArg, ParamArg, RangeArg, VariableArg, MatrixArg, Fragment, OperandMap, Digit)
+    for kind in (
+        *(LocalArg, ParamArg, RangeArg, VariableArg, MatrixArg, TileArg, Unordered),
+        *(Fragment, OperandMap, Digit),
+    )
 }
 _HEADER = re.compile(r'^program (".*") version (\d+)$')
 _LINE = re.compile(r"^(\d+): (\w+) (\w+) \(([\d ]*)\)(?: (\[.*\]))?$")

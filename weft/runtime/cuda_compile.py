@@ -23,6 +23,8 @@ from weft.errors import CompileError, DeviceError
 from weft.runtime.cuda_context import Context
 from weft.runtime.cuda_driver import Pointer, Size
 
+# in programs with products that only one generation of chips has, which code for it says by name
+OWN_PRODUCT = "wgmma."
 # NVRTC and the linker work outside Python's lock, so threads share the cores.
 _THREADS = min(16, os.cpu_count() or 1)
 _LOG_BYTES = 8 << 10
@@ -62,7 +64,8 @@ class NVRTCCompiler(ThreadedCompiler):
         library = open_nvrtc()
         program = Pointer()
         library.nvrtcCreateProgram(ctypes.byref(program), src.encode(), b"kernel.cu", 0, None, None)
-        options = [f"--gpu-architecture={self.arch}".encode(), b"-minimal"]
+        own = "a" if OWN_PRODUCT in src else ""
+        options = [f"--gpu-architecture={self.arch}{own}".encode(), b"-minimal"]
         given = (ctypes.c_char_p * len(options))(*options)
         try:
             if library.nvrtcCompileProgram(program, len(options), given):

@@ -70,6 +70,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuMemAlloc_v2": (Pointer, Size),
     "cuMemFree_v2": (Address,),
     "cuMemHostAlloc": (Pointer, Size, U32),
+    "cuPointerGetAttribute": (Pointer, Int, Address),
     "cuMemFreeHost": (Pointer,),
     "cuMemcpyHtoDAsync_v2": (Address, Pointer, Size, Pointer),
     "cuMemcpyDtoHAsync_v2": (Pointer, Address, Size, Pointer),

@@ -14,12 +14,24 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from weft.errors import ArgumentError, SpecError
 from weft.fragment import Fragment
-from weft.runtime.exchange import commit, fetch, load_matrices, multiply_fragments, wait
-from weft.runtime.races import Exchange, Warp, Watch, WatchedPart, WorkItem
+from weft.runtime.exchange import (
+    commit,
+    fetch,
+    load_matrices,
+    multiply_fragments,
+    multiply_tiles,
+    name_tile,
+    settle,
+    shuffle,
+    wait,
+)
+from weft.runtime.meeting import MEETINGS, meet
+from weft.runtime.races import Exchange, Meeting, Warp, Watch, WatchedPart, WorkItem
 from weft.runtime.steps import (
     RAW,
     Access,
@@ -27,6 +39,7 @@ from weft.runtime.steps import (
     ScratchMemory,
     Step,
     apply,
+    combine,
     constant,
     copy,
     load,
@@ -38,7 +51,7 @@ from weft.runtime.steps import (
     take_lanes_of_two,
     vectorize,
 )
-from weft.uop.args import AxisType, MatrixArg
+from weft.uop.args import AxisType, MatrixArg, TileArg, Unordered
 from weft.uop.evaluate import evaluate_uop, function_for
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
@@ -51,6 +64,8 @@ _STEPS, _LOOP, _END, _IF, _BARRIER, _PAUSE, _EXCHANGE = range(7)
 # what a work item yields when it ends, and where others may take a turn; else a barrier's place, or
 # below these that of an exchange in its warp
 _DONE, _PAUSED, _EXCHANGED = -1, -2, -3
+# lanes of a warp, where no fragment says how many
+_WARP = 32
 
 
 def _execute(segments: Sequence[tuple[Any, ...]], registers: Registers) -> Iterator[int]:
@@ -113,7 +128,8 @@ class Interpreter:
         self._watches = {memory: self._new_register() for memory in _watched(self.uops, watch_all)}
         fragments = [u.arg.lanes for u in self.uops if isinstance(u.arg, Fragment)]
         # of programs whose warps exchange anything
-        self.warp_size: int = max(fragments, default=0)
+        shuffles = any(u.op is Ops.SHUFFLE for u in self.uops)
+        self.warp_size: int = max(fragments, default=_WARP if shuffles else 0)
         self._segments = self._build_segments()
 
     def _new_register(self) -> int:
@@ -150,7 +166,11 @@ class Interpreter:
         for group in groups:
             for special, index in zip(outer, group, strict=True):
                 registers[self._places[special]] = index
-            items = [WorkItem(group, t) for t in threads]
+            meetings: dict[tuple[int, int], Meeting] = {}
+            items = [
+                WorkItem(group, t, number=number, meetings=meetings)
+                for t, number in zip(threads, numbers, strict=True)
+            ]
             if self.warp_size:
                 _form_warps(items, numbers, self.warp_size)
             self._run_group(registers, inner, items, chance)
@@ -242,6 +262,11 @@ class Interpreter:
         opened: dict[UOp, int] = {}
         for place, uop in enumerate(self.uops):
             if uop.op not in _CONTROL:
+                if meeting := self._meeting(place, uop):
+                    give, take = meeting
+                    segments.extend([(_STEPS, (*steps, give)), (_BARRIER,)])
+                    steps = [take]
+                    continue
                 if exchange := self._exchange(place, uop):
                     give, take = exchange
                     segments.extend([(_STEPS, (*steps, give)), (_EXCHANGE,)])
@@ -300,8 +325,16 @@ class Interpreter:
             return commit(self.item_place)
         if op is Ops.WAIT:
             return wait(self.item_place, uop.arg[0])
+        if op is Ops.SETTLE:
+            return settle(self.item_place, uop.arg[0])
+        if op is Ops.LOAD and isinstance(uop.arg, TileArg):
+            return name_tile(place, Access(self, uop, uop.dtype), uop.arg)
         if op is Ops.LOAD:
             return load(place, Access(self, uop, uop.dtype))
+        if op is Ops.STORE and isinstance(uop.arg, Unordered):
+            dtype = uop.src[1].dtype.scalar()
+            function = function_for(uop.arg.combine, dtype, (dtype, dtype))
+            return combine(sources[1], Access(self, uop, uop.src[1].dtype), function)
         if op is Ops.STORE:
             return store(sources[1], Access(self, uop, uop.src[1].dtype))
         if op is Ops.VECTORIZE:
@@ -314,13 +347,26 @@ class Interpreter:
             return self._elementwise(place, uop, sources)
         raise SpecError(f"{self.where(uop)}: the PYTHON device does not interpret {op.name}")
 
+    def _meeting(self, place: int, uop: UOp) -> tuple[Step, Step] | None:
+        """The same for what a whole group does together, which is a barrier too."""
+        function = MEETINGS.get(uop.op)
+        if function is None:
+            return None
+        sources = [self._places[source] for source in uop.src[:-1]]
+        return meet(place, sources, self.item_place, partial(function, uop))
+
     def _exchange(self, place: int, uop: UOp) -> tuple[Step, Step] | None:
         """For what a warp does together: a step that gives, and one that takes its result."""
         sources = [self._places[source] for source in uop.src]
         if uop.op is Ops.WMMA:
             if not isinstance(uop.arg, Fragment):
                 raise SpecError(f"{self.where(uop)}: the PYTHON device does not interpret WMMA")
+            if uop.arg.in_shared:
+                first, second = [(Access(self, load, load.dtype), load.arg) for load in uop.src[:2]]
+                return multiply_tiles(place, sources, (first, second), uop.arg)
             return multiply_fragments(place, sources, self.item_place, uop.arg)
+        if uop.op is Ops.SHUFFLE:
+            return shuffle(place, sources[0], self.item_place, uop.arg)
         if uop.op is Ops.LOAD and isinstance(uop.arg, MatrixArg):
             row = uop.dtype.scalar().vec(16 // uop.dtype.scalar().itemsize)
             return load_matrices(place, Access(self, uop, row), uop.arg)

@@ -16,7 +16,6 @@ import mmap
 import os
 import platform
 import re
-import struct
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,6 +27,7 @@ from weft.device import Compiler, hold_across_fork
 from weft.errors import CompileError
 from weft.helpers import diskcache_get, diskcache_put
 from weft.knobs import CCACHE, NUM_CPU_THREADS
+from weft.runtime.object_file import object_symbols, windows_symbols
 
 # A finalizer of loaded code may run inside any of our own calls, hence re-entrant.
 _lock = threading.RLock()
@@ -375,66 +375,12 @@ def _check_symbols(code: bytes, wanted: Sequence[str] = ()) -> None:
     generation adds calls to run-time helpers, say for half-precision that the CPU lacks.
     """
     symbols = object_symbols(code)
-    if symbols is None:
-        return
     if not symbols.defined.issuperset(wanted):
         raise CompileError(
             f"an object file lacks {', '.join(sorted(set(wanted) - symbols.defined))}; "
             f"it defines {', '.join(sorted(symbols.defined))}"
         )
     _check_exported(symbols.needed)
-
-
-@dataclass(frozen=True)
-class ObjectSymbols:
-    """Names that an object file defines, and names that it needs from outside."""
-
-    defined: frozenset[str]
-    needed: frozenset[str]
-
-
-_ELF_MAGIC = b"\x7fELF\x02\x01"
-# Mach-O and COFF, whose symbols we leave to LLVM.
-_OTHER_MAGICS = (b"\xcf\xfa\xed\xfe", b"\x64\x86", b"\x64\xaa")
-_ELF_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
-_ELF_SECTION = struct.Struct("<IIQQQQIIQQ")
-_ELF_SYMBOL = struct.Struct("<IBBHQQ")
-_ELF_SYMBOL_TABLE = 2
-# The loader makes this one up itself.
-_ELF_OFFSET_TABLE = "_GLOBAL_OFFSET_TABLE_"
-
-
-def object_symbols(code: bytes) -> ObjectSymbols | None:
-    """The symbols of an ELF object; None for other formats.
-
-    Raises CompileError for bytes that are no object file: LLVM would crash on them.
-    """
-    if code.startswith(_OTHER_MAGICS):
-        return None
-    defined: set[str] = set()
-    needed: set[str] = set()
-    try:
-        if not code.startswith(_ELF_MAGIC):
-            raise ValueError("it starts like no object file")
-        header = _ELF_HEADER.unpack_from(code)
-        section_offset, section_size, section_count = header[6], header[11], header[12]
-        sections = [
-            _ELF_SECTION.unpack_from(code, section_offset + index * section_size)
-            for index in range(section_count)
-        ]
-        for section in sections:
-            if section[1] != _ELF_SYMBOL_TABLE:
-                continue
-            start, length, strings = section[4], section[5], sections[section[6]][4]
-            for position in range(start, start + length, _ELF_SYMBOL.size):
-                name, _, _, home, _, _ = _ELF_SYMBOL.unpack_from(code, position)
-                if name != 0:
-                    first = strings + name
-                    text = code[first : code.index(b"\0", first)].decode()
-                    (needed if home == 0 else defined).add(text)
-    except (struct.error, IndexError, ValueError) as error:
-        raise CompileError(f"an object file of {len(code)} bytes is damaged: {error}") from None
-    return ObjectSymbols(frozenset(defined), frozenset(needed - {_ELF_OFFSET_TABLE}))
 
 
 # *** object bytes to addresses ***
@@ -457,6 +403,9 @@ class _Engine:
             binding.parse_assembly(""), create_target_machine(2), use_lmm=True
         )
         self.count = 0
+        if sys.platform == "win32":
+            for name, address in windows_symbols().items():
+                binding.add_symbol(name, address)
 
     def add(self, code: bytes, symbols: Sequence[str]) -> list[int]:
         binding = llvm_binding()

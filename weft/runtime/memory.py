@@ -124,6 +124,7 @@ class BlockCache(ABC):
 
     # bytes of a slab, from which blocks below the limit are cut
     slab_bytes = _SLAB_BYTES
+    slab_limit = _SLAB_BLOCK_LIMIT
 
     def __init__(
         self,
@@ -154,7 +155,7 @@ class BlockCache(ABC):
         size = size_class(nbytes)
         free = self._free.get(size)
         if not free:
-            if size >= _SLAB_BLOCK_LIMIT:
+            if size >= self.slab_limit:
                 return self._map_block(size)
             free = self._map_slab(size)
         # The newest: its pages are likeliest to be in the CPU's caches.
@@ -244,7 +245,7 @@ class BlockCache(ABC):
         """The class with the block that was idle for longest, its first; slabs aside."""
         # Within a class the first is the oldest, because the newest are reused first.
         return min(
-            (free for size, free in self._free.items() if free and size >= _SLAB_BLOCK_LIMIT),
+            (free for size, free in self._free.items() if free and size >= self.slab_limit),
             key=lambda free: free[0].stamp,
             default=None,
         )

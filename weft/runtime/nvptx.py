@@ -28,13 +28,19 @@ _PTX_VERSIONS = {"sm_89": "+ptx81"}
 # products of fp8 fragments need a later one on all chips, which older drivers do not know
 _FP8_PRODUCT = re.compile(r"mma\.sync\.[^ ]*\.e[45]m[23]\.")
 _FP8_VERSION = "+ptx84"
+# products that only one generation of chips has, which code for it says by its name
+_OWN_PRODUCT = "wgmma."
 _ARCH = re.compile(r"sm_\d+[af]?\Z")
 _TRIPLE = "nvptx64-nvidia-cuda"
+# what a target machine emits
+TEXT, OBJECT = 0, 1
 
 
 def emit_ptx(source: str, arch: str) -> bytes:
     """The PTX of a module, for a chip and those after it."""
-    library = _library()
+    library = emitting_library()
+    if _OWN_PRODUCT in source and arch[-1].isdecimal():
+        arch += "a"
     machine = _machine(arch, _FP8_VERSION if _FP8_PRODUCT.search(source) else "")
     # no line break, so that the line numbers of LLVM's messages are those of the source
     layout = "" if "target datalayout" in source else f'target datalayout = "{machine.layout}" '
@@ -112,7 +118,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
 }
 
 
-class _Library:
+class EmittingLibrary:
     """llvmlite's library without its lock."""
 
     def __init__(self) -> None:
@@ -123,8 +129,8 @@ class _Library:
             function.restype, function.argtypes = result, arguments
             self.call[name] = function
 
-    def compile(self, machine: int, source: bytes) -> bytes:
-        """PTX, or a CompileError that says what LLVM says."""
+    def compile(self, machine: int, source: bytes, kind: int = TEXT) -> bytes:
+        """Assembly (PTX, say) or an object file, or a CompileError that says what LLVM says."""
         call = self.call
         context = call["ContextCreate"]()
         message = ctypes.c_void_p()
@@ -134,7 +140,8 @@ class _Library:
             if not module or call["VerifyModule"](module, ctypes.byref(message)):
                 raise self.refusal(message)
             self.run_passes(machine, module)
-            buffer = call["TargetMachineEmitToMemory"](machine, module, 0, ctypes.byref(message))
+            emit = call["TargetMachineEmitToMemory"]
+            buffer = emit(machine, module, kind, ctypes.byref(message))
             if not buffer:
                 raise self.refusal(message)
             return ctypes.string_at(call["GetBufferStart"](buffer), call["GetBufferSize"](buffer))
@@ -165,6 +172,6 @@ class _Library:
 
 
 @functools.cache
-def _library() -> _Library:
+def emitting_library() -> EmittingLibrary:
     llvm_binding()
-    return _Library()
+    return EmittingLibrary()

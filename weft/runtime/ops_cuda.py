@@ -10,6 +10,7 @@ host waits only where it reads memory.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -34,6 +35,8 @@ _MEMORY_KIND = 2
 # how other libraries name streams that have no handle: the default one, and that of each thread
 _DEFAULT_STREAM, _THREAD_STREAM = 1, 2
 _LEAST_CAPABILITY = (7, 0)
+# the attribute of an address that says in which memory it is, and the answer if in none
+_MEMORY_TYPE, _INVALID_VALUE = 2, 1
 
 # the renderer and the compiler for a target
 Toolchain = tuple[Callable[[], Any], Compiler]
@@ -120,6 +123,19 @@ class CUDADevice(BaseDevice):
         return CUDAProgram(self.context, facts, lib)
 
     # ------------------------------------------------------------ memory shared with others
+    def check_address(self, address: int) -> None:
+        """The driver knows all memory that its GPUs reach; it has never heard of other memory."""
+        self.context.use()
+        found = ctypes.c_uint32()
+        driver = self.context.driver
+        code = driver.cuPointerGetAttribute(ctypes.byref(found), _MEMORY_TYPE, address)
+        if code == _INVALID_VALUE:
+            raise DeviceError(
+                f"{address:#x} is no address of memory that {self.name} reaches; memory of the "
+                'host is taken with device="CPU", and .to() copies it'
+            )
+        driver.check(code, "cuPointerGetAttribute")
+
     @property
     def stream(self) -> int | None:
         return self.context.stream.value

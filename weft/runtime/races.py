@@ -36,6 +36,14 @@ class Exchange:
 
 
 @dataclass(eq=False, slots=True)
+class Meeting:
+    """What the items of a group gave, by their number, and what each of them takes."""
+
+    given: dict[int, Any] = field(default_factory=dict)
+    result: dict[int, Any] | None = None
+
+
+@dataclass(eq=False, slots=True)
 class WorkItem:
     """One thread of one group, and how many barriers it has passed."""
 
@@ -44,8 +52,13 @@ class WorkItem:
     epoch: int = 0
     warp: Warp | None = None
     lane: int = 0  # of its warp
+    number: int = 0  # of its group
+    # what all items of the group gave for an op that they do together, by its line and their epoch
+    meetings: dict[tuple[int, int], Meeting] = field(default_factory=dict)
     # groups of copies that are under way, the last one still open
     fetches: list[list[Callable[[], None]]] = field(default_factory=lambda: [[]])
+    # products that may still read, each with what it does when it is settled
+    products: list[Callable[[], None]] = field(default_factory=list)
 
     def __str__(self) -> str:
         return f"thread {_place(self.thread)} of group {_place(self.group)}"
@@ -67,13 +80,16 @@ class Watch:
     other groups, one each tells as much as all of them.
     """
 
-    __slots__ = ("_kernel", "_memory", "_line_text", "_written", "_read", "_read_elsewhere")
+    __slots__ = (
+        "_kernel", "_memory", "_line_text", "_written", "_read", "_read_elsewhere", "_combined"
+    )  # fmt: skip
 
     def __init__(self, kernel: str, memory: str, line_text: Callable[[int], str]) -> None:
         self._kernel = kernel
         self._memory = memory
         self._line_text = line_text
         self._written: dict[int, Touch] = {}
+        self._combined: set[int] = set()  # written by steps that join values, and by nothing else
         # since the last barrier of a group: two readers, since one of them may be the writer
         self._read: dict[int, tuple[Touch, Touch | None]] = {}
         self._read_elsewhere: dict[int, Touch] = {}
@@ -104,10 +120,16 @@ class Watch:
         if before is not None and not is_same and _is_race(before, item):
             raise self._race(element, before, now, "written")
         self._written[element] = now
+        self._combined.discard(element)
         if element in self._read:
             for reader in (*self._read[element], self._read_elsewhere.get(element)):
                 if reader is not None and _is_race(reader, item):
                     raise self._race(element, now, reader, "read")
+
+    def combine(self, element: int, item: WorkItem, line: int) -> None:
+        """An item joins a value with an element in one step; others may do so beside it."""
+        self.write(element, item, line, element in self._combined)
+        self._combined.add(element)
 
     def _race(self, element: int, writer: Touch, other: Touch, what: str) -> RaceError:
         first, second = [f"{self._line_text(line)} of {item}" for item, _, line in (writer, other)]
@@ -147,3 +169,9 @@ class WatchedPart:
         first = self._start + element * self._width
         for byte in range(first, first + self._width):
             self._whole.write(byte, item, line, is_same)
+
+    def combine(self, element: int, item: WorkItem, line: int) -> None:
+        """As of a `Watch`."""
+        first = self._start + element * self._width
+        for byte in range(first, first + self._width):
+            self._whole.combine(byte, item, line)

@@ -323,6 +323,23 @@ def _watched_store(value: int, access: Access, watch: int) -> Step:
     return step
 
 
+def combine(value: int, access: Access, function: Function) -> Step:
+    """A store that joins a value with what is there, in one step."""
+    memory, item, line, is_vector = access.memory, access.item, access.line, access.lanes > 1
+    watch = access.watch
+
+    def step(registers: Registers) -> None:
+        data = registers[memory]
+        lanes = registers[value] if is_vector else (registers[value],)
+        for position, lane in zip(access.positions(registers), lanes, strict=True):
+            if position is not None:
+                if watch is not None:
+                    registers[watch].combine(position, registers[item], line)
+                data[position] = function(data[position], lane)
+
+    return step
+
+
 def _is_same(left: Any, right: Any) -> bool:
     return bool(left == right or (left != left and right != right))
 

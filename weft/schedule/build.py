@@ -17,7 +17,7 @@ from weft.schedule.decide import Decisions, Slot, cat_pieces, gather_indices, ga
 from weft.schedule.draft import Draft
 from weft.schedule.index import ZERO, Index, needed_guard
 from weft.schedule.place import order_of, storage_of
-from weft.uop.args import combines_with
+from weft.uop.args import Unordered, combines_with
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
 
@@ -58,7 +58,7 @@ class Builder:
                 target = self._place(place, index)
                 result = self._value((value, index if value.shape else (), None))
                 combine = combines_with(node.arg)
-                if combine is not None:
+                if combine is not None and not isinstance(node.arg, Unordered):
                     result = target.load().alu(combine, result.cast(target.dtype))
             else:
                 target = self.homes[node].index(self.views.flatten(index, node.shape))
@@ -68,6 +68,8 @@ class Builder:
             result = result.cast(target.dtype)
             store = target.store(result, *draft.ranges)
             if node.op is Ops.STORE:
+                if isinstance(node.arg, Unordered):
+                    store = store.replace(arg=node.arg)
                 store = store.rtag(order_of(node, store))
             self.built.stores.append(store)
         return self.built

@@ -100,6 +100,7 @@ class Decider:
         self.must_store = must_store
         self.separate = separate  # values that must not ride along in a consumer's kernel
         self.device = device
+        self.wanted: frozenset[UOp] = frozenset()  # values that are asked for
         self.machines = machines
         self.plan = Decisions(choices=survey.choices)
         self.demands: dict[UOp, list[Demand]] = {}
@@ -125,7 +126,11 @@ class Decider:
         return self.machines(draft.device)
 
     def _device_of(self, root: UOp) -> Any:
-        return root.device if root.device is not None else self.device
+        if root.device is not None:
+            return root.device
+        # numbers alone are computed where they are read, if nobody else wants them
+        demands = () if root in self.wanted else self.demands.get(root, ())
+        return demands[0].draft.device if demands else self.device
 
     def _open_store(self, node: UOp) -> None:
         """A write into storage is a kernel over the written elements."""

@@ -7,28 +7,33 @@ The one invariant: the passes depend on structure only, so equal graphs have equ
 `SPEC=2` verifies the graph after each rewrite, and that every access of every kernel is inside its
 memory.
 
-    prepare -> separate states -> survey -> decide -> build -> stage rows -> stage panels
-    -> limit -> merge -> order -> number parameters
+    lay out -> prepare -> separate states -> survey -> decide -> build -> stage rows
+    -> chain products -> stage panels -> limit -> merge -> order -> number parameters
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from weft.knobs import SPEC
 from weft.machine import Machines, generic
 from weft.schedule.build import Builder, Built
+from weft.schedule.chain_products import chain_products, shared_rows
 from weft.schedule.decide import Decider, Decisions
 from weft.schedule.hazards import keep_apart, keep_state, separate_states
+from weft.schedule.lay_out import lay_out
 from weft.schedule.limit import Wide, cut_wide_kernels, split_wide_joins
 from weft.schedule.merge import in_place_conflict, join_nests, merge_kernels
 from weft.schedule.order import CycleError, all_dependencies, order_kernels, torn_state
 from weft.schedule.order_writes import order_writes
 from weft.schedule.parameters import Argument, number_parameters
+from weft.schedule.parts import separate_numbers, shaped
 from weft.schedule.place import is_whole_storage, storage_of
 from weft.schedule.prepare import PrepareContext, prepare
+from weft.schedule.shard import Spread, lower_shards, own_parts
 from weft.schedule.stage_panels import stage_panels
 from weft.schedule.stage_rows import stage_rows
 from weft.schedule.survey import Survey, max_elements
@@ -67,9 +72,8 @@ class Schedule:
     """Steps in order; where each value asked for ends up; the storages made on the way."""
 
     items: list[ScheduleItem] = field(default_factory=list)
-    results: list[UOp | None] = field(
-        default_factory=list
-    )  # BUFFER of each value; None: no elements
+    # BUFFER of each value (None: no elements), or those of its parts
+    results: list[Any] = field(default_factory=list)
     overwritten: list[UOp] = field(default_factory=list)  # BUFFERs that STOREs of the graph write
     tables: dict[UOp, bytes] = field(default_factory=dict)  # BUFFERs that come with contents
     executed: list[int] = field(default_factory=list)  # the numbers in the tags of these STOREs
@@ -92,8 +96,11 @@ class Crowded:
 
 def _prepare(sink: UOp, context: PrepareContext) -> UOp:
     plain = graph_rewrite(sink, prepare, ctx=context, name="prepare")
-    values = zip(sink.src, plain.src, strict=True)
-    return UOp.sink(*[_own_storage(before, after) for before, after in values])
+    pairs = zip(sink.src, plain.src, strict=True)
+    values = [_at_home(before, _own_storage(before, after), context) for before, after in pairs]
+    if context.spreads:
+        values = own_parts(values, context.spreads, context.new_buffer)
+    return separate_numbers(UOp.sink(*values))
 
 
 # from tensor graph to tensor graph, before its values are decided about
@@ -102,6 +109,13 @@ GRAPH_PASSES = (
         "order writes",
         lambda sink, context: order_writes(sink, context.machines, context.new_buffer),
         "before prepare, which plans the sums and the storage that this makes",
+        tensor_spec,
+        False,
+    ),
+    Pass(
+        "lay out",
+        lambda sink, context: lay_out(sink, context.machines),
+        "before prepare, which splits long sums: products are whole",
         tensor_spec,
         False,
     ),
@@ -122,6 +136,36 @@ def make_schedule(
     """All passes. Repeated only when an in-place write turns out to need a value kept apart, or a
     kernel to have more buffers than its device takes."""
     context = PrepareContext(next_number, device, machines)
+    lowered = lower_shards(sink, context.new_buffer)
+    if lowered is not None:
+        sink, context.spreads = lowered
+        schedule = _make_schedule(sink, context)
+        schedule.results = _spread_results(schedule.results, context.spreads)
+        return schedule
+    return _make_schedule(sink, context)
+
+
+@dataclass(frozen=True)
+class SpreadResult:
+    """The BUFFERs of the parts of a value, None for parts without elements."""
+
+    parts: tuple[UOp | None, ...]
+    spread: Spread
+
+
+def _spread_results(results: list[Any], spreads: list[Spread | None]) -> list[Any]:
+    found = iter(results)
+    return [
+        next(found)
+        if spread is None
+        else SpreadResult(tuple(islice(found, len(spread.devices))), spread)
+        for spread in spreads
+    ]
+
+
+def _make_schedule(sink: UOp, context: PrepareContext) -> Schedule:
+    placed = [node for node in sink.toposort() if node.op in (Ops.BUFFER, Ops.COPY)]
+    context.is_mixed = len({node.device for node in placed}) > 1
     for step in GRAPH_PASSES:
         sink = step(sink, context)
     alone: set[UOp] = set()
@@ -169,7 +213,11 @@ def _attempt(
     machines = context.machines
     survey = Survey(sink, must_store, machines(context.device))
     survey.order = [n for n in survey.order if not _writes_nothing(n)]
-    plan = Decider(survey, must_store, separate | alone, context.device, machines).run()
+    rows = shared_rows(survey, machines(context.device))
+    must_store |= rows
+    decider = Decider(survey, must_store, separate | alone | rows, context.device, machines)
+    decider.wanted = frozenset(wanted)
+    plan = decider.run()
     number = context.next_number
     homes: dict[UOp, UOp] = {}
     for node, draft in plan.stored.items():
@@ -178,6 +226,7 @@ def _attempt(
         homes[node] = UOp(Ops.BUFFER, node.dtype, (), arg)
     built = _build_all(plan, homes)
     kernels = stage_rows(built, homes, must_store, machines)
+    kernels = chain_products(kernels, must_store, machines)
     kernels = stage_panels(kernels, homes, must_store, machines)
     if crowded := _crowded_panels(built, kernels):
         return crowded
@@ -236,6 +285,15 @@ def _own_storage(before: UOp, after: UOp) -> UOp:
     if is_whole_storage(after) and not is_whole_storage(before):
         return keep_apart(after)
     return after
+
+
+def _at_home(before: UOp, after: UOp, context: PrepareContext) -> UOp:
+    """Numbers that shall be on another device than those without one are computed: stored there."""
+    home = before.device
+    if after.device is not None or home is None or home == context.device or 0 in after.shape:
+        return after
+    base = shaped(context.new_buffer(home, max_elements(after.shape), after.dtype), after.shape)
+    return base.after(base.store(after))
 
 
 def _plain(value: UOp) -> UOp:

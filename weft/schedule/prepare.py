@@ -51,6 +51,8 @@ class PrepareContext:
     device: Any
     machines: Machines = generic
     tables: dict[UOp, bytes] = field(default_factory=dict)  # storage with contents of its own
+    is_mixed: bool = False  # whether there are several devices
+    spreads: list[Any] = field(default_factory=list)  # of values on several devices, see shard.py
 
     def new_buffer(self, device: Any, size: int, dtype: Any) -> UOp:
         """Temporary storage of this schedule; canonical numbers are negative."""
@@ -145,6 +147,9 @@ def _chain(node: UOp) -> list[UOp]:
 def write_long_cat(ctx: PrepareContext, x: UOp) -> UOp | None:
     """CAT of many sources -> each is written into its part of one storage."""
     if len(x.src) <= CHOICES or not all(isinstance(s, int) for s in x.shape):
+        return None
+    if ctx.is_mixed and x.device is None:
+        # it would be on one device, and be read by others
         return None
     if all(s.base.op is Ops.CONST for s in x.src):
         return _constant_table(ctx, x)

@@ -16,6 +16,7 @@ from typing import Any
 
 from weft.dtype import DType, python_number
 from weft.errors import ArgumentError
+from weft.uop.layout import Layout
 from weft.uop.opset import Ops
 
 # Tags of a kernel's STORE. Which of its rounds write to one element: none (where the index alone
@@ -54,6 +55,8 @@ class BufferArg:
     number: int
     size: int
     device: str | tuple[str, ...]
+    # on several devices: how the elements are cut; None: each has all of them
+    layout: Layout | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -139,9 +142,17 @@ class Unique:
     combine: Ops | None = None  # the reduce op that joins a value with what is there
 
 
+@dataclass(frozen=True)
+class Unordered:
+    """The arg of a STORE of ints that are joined with what is there in any order, each in one step
+    that nothing comes between: whatever comes first, the result is the same."""
+
+    combine: Ops  # ADD or MAX
+
+
 def combines_with(arg: Any) -> Ops | None:
     """The reduce op by which a STORE with this arg joins a value with what is there, if it does."""
-    found: Ops | None = arg.combine if isinstance(arg, Unique) else arg
+    found: Ops | None = arg.combine if isinstance(arg, (Unique, Unordered)) else arg
     return found
 
 
@@ -157,6 +168,7 @@ class StageArg:
     # elements from one to the next along each axis that it fills, where not row-major
     strides: tuple[int, ...] | None = None
     depth: int = 1  # rounds of its loop that are in memory at a time
+    is_swizzled: bool = False  # see LocalArg
 
 
 @dataclass(frozen=True)
@@ -170,12 +182,39 @@ class MatrixArg:
 
 
 @dataclass(frozen=True)
+class TileArg:
+    """Of a LOAD: what a fragment reads of shared memory by itself, from this place on. Element i
+    along its side (rows of A, columns of B) and k of its terms lies at
+    i // run * far + i % run * near + k * term."""
+
+    count: int  # elements along the side
+    terms: int
+    run: int
+    near: int
+    far: int
+    term: int
+
+    def place(self, i: int, k: int) -> int:
+        return i // self.run * self.far + i % self.run * self.near + k * self.term
+
+    @property
+    def span(self) -> int:
+        """Elements from the first to the last."""
+        return self.place(self.count - 1, self.terms - 1) + 1
+
+
+@dataclass(frozen=True)
 class LocalArg:
-    """Fast memory of a linear program: its number, elements, and kind."""
+    """Fast memory of a linear program: its number, elements, and kind.
+
+    Elements of swizzled memory are numbered as those of any other; where each of them lies is up to
+    the renderer, and known to what reads it (see `fragment.SWIZZLED_BYTES`).
+    """
 
     number: int
     size: int
     memory: str = "scratch"
+    is_swizzled: bool = False
 
 
 @dataclass(frozen=True)

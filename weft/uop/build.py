@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from weft.dtype import DType, dtypes
 from weft.uop.args import AxisType, BufferArg, ParamArg, RangeArg
+from weft.uop.layout import Layout
 from weft.uop.opset import Ops
 
 _buffer_numbers = itertools.count()
@@ -59,9 +60,15 @@ class BuildMixin:
         return whole if len(size) == 1 else cls(Ops.RESHAPE, dtype, (whole,), size)
 
     @classmethod
-    def new_buffer(cls, device: str | tuple[str, ...], size: int, dtype: DType) -> Self:
+    def new_buffer(
+        cls,
+        device: str | tuple[str, ...],
+        size: int,
+        dtype: DType,
+        layout: Layout | None = None,
+    ) -> Self:
         """New storage (memory comes when it is first needed)."""
-        return cls(Ops.BUFFER, dtype, (), BufferArg(next(_buffer_numbers), size, device))
+        return cls(Ops.BUFFER, dtype, (), BufferArg(next(_buffer_numbers), size, device, layout))
 
     def index(self, idx: Any, valid: Any = None, *more: Any) -> Self:
         """The element `idx` of this memory, or none where `valid` is false. Several numbers are

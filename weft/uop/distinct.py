@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from weft.dtype import dtypes
-from weft.uop.args import DISTINCT, OVERLAPPING
+from weft.uop.args import DISTINCT, OVERLAPPING, Unordered
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 from weft.uop.rules.polynomial import Polynomial, polynomial
@@ -28,11 +28,12 @@ from weft.uop.rules.shaped import clauses
 
 
 def writes_apart(store: UOp) -> bool:
-    """Whether rounds of a kernel's STORE write to different elements, or the same to one.
+    """Whether rounds of a kernel's STORE write to different elements, or the same to one, or join
+    what they write in any order.
 
-    Its tag may say so already; else the index must differ in all of them.
+    Its arg or tag may say so already; else the index must differ in all of them.
     """
-    if store.tag in (DISTINCT, OVERLAPPING):
+    if isinstance(store.arg, Unordered) or store.tag in (DISTINCT, OVERLAPPING):
         return True
     return names_each_round(store.src[0], store.src[2:])
 

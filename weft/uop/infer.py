@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from weft.errors import DeviceError, ShapeError
+from weft.uop.layout import Placement, ShardArg, plan
 from weft.uop.opset import OPSET, Ops, Shape
 
 # a node is duck-typed here (op, dtype, src, arg, shape, device): this file sits above UOp
@@ -128,15 +129,17 @@ def _bitcast_shape(node: Any, source: ShapeTuple) -> ShapeTuple:
 Devices = str | tuple[str, ...] | None
 
 
-def infer_device(node: Any) -> Devices:
+def infer_device(node: Any) -> str | Placement | None:
     """Where the value lives: None for what is computed from numbers alone (M1, M3)."""
     if node.op is Ops.BUFFER:
         device: Devices = node.arg.device
-        return device
+        return device if type(device) is str else _spread(node, device)
     if node.op is Ops.COPY:
-        target: Devices = node.arg
-        return target
-    found: Devices = None
+        target: Any = node.arg
+        if type(target) is str:
+            return target
+        return _spread(node, target.devices if type(target) is ShardArg else target)
+    found: Any = None
     for source in node.src:
         other = source.device
         if other is None or other == found:
@@ -144,10 +147,21 @@ def infer_device(node: Any) -> Devices:
         if found is not None:
             raise DeviceError(
                 f"{node.op.name} has operands on different devices, {found} and {other}; "
-                f'move one of them first: x.to("{found if isinstance(found, str) else found[0]}")'
+                f"move one of them first: {_moved_to(found)}"
             )
         found = other
-    return found
+    return found if found is None or type(found) is str else _spread(node, found)
+
+
+def _spread(node: Any, devices: Any) -> Placement:
+    has_value = OPSET[node.op].shape is not Shape.NONE
+    return Placement(tuple(devices), plan(node).result if has_value else None)
+
+
+def _moved_to(device: Any) -> str:
+    if isinstance(device, str):
+        return f'x.to("{device}")'
+    return f"x.to({tuple(device)}), or x.shard({tuple(device)}, axis)"
 
 
 _NONE_OPEN: frozenset[Any] = frozenset()

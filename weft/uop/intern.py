@@ -8,6 +8,7 @@ somebody else holds it, and its sources at least as long as itself.
 
 from __future__ import annotations
 
+import atexit
 import threading
 import weakref
 from collections import deque
@@ -62,6 +63,14 @@ def forget(entry: NodeRef | None = None) -> None:
     finally:
         _is_sweeping = False
         _lock.release()
+
+
+@atexit.register
+def _rest() -> None:
+    """When the interpreter ends modules are taken apart: nodes that die then are left in the table,
+    as comparing keys would find builtins that are gone."""
+    global _is_sweeping
+    _is_sweeping = True
 
 
 class Deaths:

@@ -25,6 +25,7 @@ from weft.uop.compat import CompatibilityMixin, in_order
 from weft.uop.compat_kernel import KernelCompatibilityMixin
 from weft.uop.infer import UNSET, Devices, infer_device, infer_shape, open_ranges
 from weft.uop.intern import NodeRef, dead, deaths, forget, table, take_place
+from weft.uop.layout import Layout, Placement, layout_of
 from weft.uop.opset import OPSET, GroupOp, Ops, Shape, Typing
 from weft.uop.spelling import Spelling
 
@@ -284,7 +285,28 @@ class UOp(
         device = self._device
         if device is UNSET:
             device = self._derive("_device", infer_device)
-        return device
+        return device.devices if type(device) is Placement else device
+
+    @property
+    def layout(self) -> Layout | None:
+        """How it is cut over several devices; None for what is whole on each, or on one device."""
+        self.device  # noqa: B018
+        return layout_of(self)
+
+    @property
+    def axis(self) -> int | None:
+        """The axis along which it is cut over several devices; None for what is not, or where a
+        reshape has left no such axis."""
+        layout = self.layout
+        return None if layout is None or layout.shape != self.shape else layout.axis
+
+    @property
+    def bounds(self) -> tuple[tuple[int, int], ...]:
+        """Where each part along `axis` starts and stops."""
+        layout = self.layout
+        if layout is None:
+            raise ArgumentError("only what is cut over several devices has bounds; use shard(...)")
+        return tuple([layout.part(number) for number in range(layout.count)])
 
     @property
     def ranges(self) -> frozenset[UOp]:

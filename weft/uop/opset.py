@@ -14,6 +14,9 @@ from weft.uop.spelling import ABSENT, SPELLED, Spelling
 
 # a tag of EXP2: its operand is at most 0, or nan, and a result that is not a normal number may be 0
 FALLING = "falling"
+# tag of an FDIV: the divisor is from 1 to 2 and the quotient at most 1, and it may be off by two
+# units in the last place, or be 0 if not a normal number
+BOUNDED = "bounded"
 # tag of an ADD that is a step of a sum: it may take in a product that is not rounded
 SUMMING = "summing"
 
@@ -87,6 +90,8 @@ class Ops(Enum):
     STORE = auto()
     REDUCE = auto()
     STAGE = auto()
+    RUNNING = auto()
+    RESCALED = auto()
     # programs: what only a linear program has
     LOCAL = auto()
     ACC = auto()
@@ -98,9 +103,14 @@ class Ops(Enum):
     FETCH = auto()
     COMMIT = auto()
     WAIT = auto()
+    SETTLE = auto()
     VECTORIZE = auto()
     GEP = auto()
     WMMA = auto()
+    SCAN = auto()
+    RANK = auto()
+    MOVE = auto()
+    SHUFFLE = auto()
     SINK = auto()
     NOOP = auto()
     # other names of some
@@ -167,16 +177,13 @@ class OpRow:
     groups: str = ""  # sets of ops that it is in and that the other columns do not give
 
 
+_VIEW, _FIXED = "movement view", "irreducible"
+
 _ROWS = (
     # ------------------------------------------------------------ leaves
-    OpRow(Ops.CONST, 0, Shape.SCALAR, Typing.GIVEN, "the number in arg", groups="irreducible"),
+    OpRow(Ops.CONST, 0, Shape.SCALAR, Typing.GIVEN, "the number in arg", groups=_FIXED),
     OpRow(
-        Ops.VARIABLE,
-        0,
-        Shape.SCALAR,
-        Typing.GIVEN,
-        "a run-time integer, arg VariableArg",
-        groups="irreducible",
+        Ops.VARIABLE, 0, Shape.SCALAR, Typing.GIVEN, "a run-time int, VariableArg", groups=_FIXED
     ),
     OpRow(
         Ops.BIND,
@@ -184,7 +191,7 @@ _ROWS = (
         Shape.SCALAR,
         Typing.SAME,
         "(VARIABLE, CONST): the variable with a value",
-        groups="irreducible",
+        groups=_FIXED,
     ),
     OpRow(
         Ops.BUFFER,
@@ -205,16 +212,9 @@ _ROWS = (
     OpRow(Ops.IOTA, (0, 1), Shape.OWN, Typing.GIVEN, "0, 1, ... n-1; arg n, or None and src n"),
     # ------------------------------------------------------------ movement
     OpRow(
-        Ops.RESHAPE,
-        (1, None),
-        Shape.OWN,
-        Typing.SAME,
-        "the same elements in another shape",
-        groups="movement view",
+        Ops.RESHAPE, (1, None), Shape.OWN, Typing.SAME, "the same in another shape", groups=_VIEW
     ),
-    OpRow(
-        Ops.PERMUTE, 1, Shape.OWN, Typing.SAME, "axes in the order of arg", groups="movement view"
-    ),
+    OpRow(Ops.PERMUTE, 1, Shape.OWN, Typing.SAME, "axes in the order of arg", groups=_VIEW),
     OpRow(
         Ops.EXPAND,
         (1, None),
@@ -237,23 +237,16 @@ _ROWS = (
         Shape.OWN,
         Typing.SAME,
         "a box; arg ((start, stop), ...)",
-        groups="movement view",
+        groups=_VIEW,
     ),
-    OpRow(
-        Ops.FLIP,
-        1,
-        Shape.OWN,
-        Typing.SAME,
-        "axes reversed; arg a bool per axis",
-        groups="movement view",
-    ),
+    OpRow(Ops.FLIP, 1, Shape.OWN, Typing.SAME, "axes reversed; arg a bool per axis", groups=_VIEW),
     OpRow(
         Ops.STRIDE,
         1,
         Shape.OWN,
         Typing.SAME,
         "every arg[i]-th element of axis i, from the first",
-        groups="movement view",
+        groups=_VIEW,
     ),
     # ------------------------------------------------------------ other tensor-level ops
     OpRow(Ops.CAT, (1, None), Shape.OWN, Typing.ALL_SAME, "sources one after another on axis arg"),
@@ -488,7 +481,7 @@ _ROWS = (
         Shape.SCALAR,
         Typing.GIVEN,
         "(size,): an axis, 0 <= value < size; RangeArg",
-        groups="irreducible",
+        groups=_FIXED,
     ),
     OpRow(
         Ops.SPECIAL,
@@ -496,7 +489,7 @@ _ROWS = (
         Shape.SCALAR,
         Typing.GIVEN,
         "(size,): a hardware index named by arg",
-        groups="irreducible",
+        groups=_FIXED,
     ),
     OpRow(
         Ops.INDEX,
@@ -520,18 +513,19 @@ _ROWS = (
         Typing.VOID,
         "(place, value, RANGE...): in kernels place is an INDEX and the ranges are closed; "
         "in tensor graphs place is a view of a BUFFER, also through a GATHER, and arg may be an "
-        "op that combines the value with what is there, one after another",
+        "op that combines the value with what is there, one after another; Unordered: by "
+        "instructions that need no order",
         "invalid index: nothing is written",
     ),
     OpRow(Ops.REDUCE, (1, None), Shape.SCALAR, Typing.SAME, "(value, RANGE...) with the op in arg"),
     OpRow(
-        Ops.STAGE,
-        (1, None),
-        Shape.OWN,
-        Typing.SAME,
+        *(Ops.STAGE, (1, None), Shape.OWN, Typing.SAME),
         "(value, RANGE...): fast memory filled with value over the ranges, row-major; StageArg",
         groups="memory",
     ),
+    # in its loop; arg: whether with this round's value
+    OpRow(Ops.RUNNING, 2, Shape.SCALAR, Typing.SAME, "(REDUCE, RANGE): the reduction so far"),
+    OpRow(Ops.RESCALED, 2, Shape.SCALAR, Typing.SAME, "(value, factor): the sum before times it"),
     # ------------------------------------------------------------ programs
     OpRow(Ops.LOCAL, 0, Shape.OWN, Typing.GIVEN, "fast memory, arg LocalArg", groups="memory"),
     OpRow(Ops.ACC, 1, Shape.SCALAR, Typing.SAME, "(initial value,): a register, arg its number"),
@@ -539,22 +533,25 @@ _ROWS = (
     OpRow(Ops.END, 1, Shape.NONE, Typing.VOID, "(RANGE,): the end of its loop"),
     OpRow(Ops.IF, 1, Shape.NONE, Typing.VOID, "(condition,): up to ENDIF only if true"),
     OpRow(Ops.ENDIF, 1, Shape.NONE, Typing.VOID, "(IF,)"),
-    OpRow(
-        Ops.BARRIER, (0, None), Shape.NONE, Typing.VOID, "the group's threads wait for each other"
-    ),
+    OpRow(Ops.BARRIER, (0, None), Shape.NONE, Typing.VOID, "a group's threads wait for each other"),
     OpRow(Ops.FETCH, 2, Shape.NONE, Typing.VOID, "(INDEX, INDEX): arg elements of the second"),
     OpRow(Ops.COMMIT, (0, None), Shape.NONE, Typing.VOID, "ends a group of a thread's FETCHes"),
     OpRow(Ops.WAIT, (0, None), Shape.NONE, Typing.VOID, "for all such groups but the last arg[0]"),
+    OpRow(Ops.SETTLE, (0, None), Shape.NONE, Typing.VOID, "(sums): WMMAs but the last arg[0] end"),
     OpRow(Ops.VECTORIZE, (1, None), Shape.SCALAR, Typing.GIVEN, "scalars as lanes of one vector"),
-    OpRow(
-        Ops.GEP,
-        (1, 2),
-        Shape.SCALAR,
-        Typing.GIVEN,
-        "(vector, more): the lanes in arg, a scalar if one; `more` counts on from the first",
-    ),
+    # one lane is a scalar; lanes of `more` count on from the first's
+    OpRow(Ops.GEP, (1, 2), Shape.SCALAR, Typing.GIVEN, "(vector, more): the lanes in arg"),
     # in kernels (A, B, register, RANGE...): one register of a product of operands over the ranges
     OpRow(Ops.WMMA, (3, None), Shape.SCALAR, Typing.GIVEN, "(A, B, C) fragments: A @ B + C"),
+    # in kernels the second source is the element's place, in programs memory that the group shares
+    OpRow(
+        Ops.SCAN, 2, Shape.SCALAR, Typing.GIVEN, "(value, LOCAL): with those before in the group"
+    ),
+    OpRow(Ops.RANK, 2, Shape.SCALAR, Typing.GIVEN, "(digit, LOCAL): equals before, all << 16"),
+    OpRow(
+        Ops.MOVE, 3, Shape.SCALAR, Typing.GIVEN, "(value, place, LOCAL): sums of those sent here"
+    ),
+    OpRow(Ops.SHUFFLE, 1, Shape.SCALAR, Typing.SAME, "that of the lane at a number xor arg"),
     OpRow(
         Ops.SINK, (0, None), Shape.NONE, Typing.VOID, "keeps its sources together; arg KernelInfo"
     ),

@@ -19,7 +19,7 @@ from weakref import WeakSet
 
 from weft.errors import SpecError
 from weft.knobs import DEBUG
-from weft.uop.args import DISTINCT, KernelInfo, MatrixArg
+from weft.uop.args import DISTINCT, KernelInfo, MatrixArg, TileArg
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 from weft.uop.solver import Encoder, Question, z3
@@ -218,6 +218,8 @@ def _places(node: UOp) -> list[tuple[UOp, int]]:
         return []
     if node.op is Ops.STORE:
         return [(node.src[0], node.src[1].dtype.count)]
+    if isinstance(node.arg, TileArg):
+        return [(node.src[0], node.arg.span)]
     if isinstance(node.arg, MatrixArg):
         return [(node.src[0], 16 // node.dtype.scalar().itemsize)]
     return [(node.src[0], node.dtype.count)]

@@ -16,22 +16,38 @@ from typing import Any
 from weft.dtype import DType, dtypes
 from weft.helpers import prod
 from weft.uop.args import Unique
+from weft.uop.layout import Layout
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
+Devices = str | tuple[str, ...]
 
-def new_storage(device: str, shape: Sequence[Any], dtype: DType) -> UOp:
+
+def spread_layout(device: Any, *values: UOp) -> Layout | None:
+    """How storage for values lies on its devices: as the first of them that is cut."""
+    if type(device) is not tuple:
+        return None
+    for value in values:
+        layout = value.layout
+        if layout is not None and value.device == device:
+            return layout if all([type(size) is int for size in layout.shape]) else None
+    return None
+
+
+def new_storage(
+    device: Devices, shape: Sequence[Any], dtype: DType, layout: Layout | None = None
+) -> UOp:
     """Storage of its own in a shape, not written yet; a symbolic shape gets what it can grow to."""
     most = prod(size if isinstance(size, int) else int(size.vmax) for size in shape)
-    whole = UOp.new_buffer(device, most, dtype)
+    whole = UOp.new_buffer(device, most, dtype, layout)
     if all(isinstance(size, int) for size in shape):
         return whole._mop(Ops.RESHAPE, tuple(shape))
     return whole._mop(Ops.SHRINK, ((0, prod(shape)),))._mop(Ops.RESHAPE, tuple(shape))
 
 
-def new_state(value: UOp, device: str, shape: Sequence[Any]) -> UOp:
+def new_state(value: UOp, device: Devices, shape: Sequence[Any]) -> UOp:
     """Storage of its own, filled with a value of this shape or with one number."""
-    whole = new_storage(device, shape, value.dtype)
+    whole = new_storage(device, shape, value.dtype, spread_layout(device, value))
     return whole.after(whole.store(value))
 
 

@@ -193,7 +193,8 @@ kernel_spec = Spec(
     GroupOp.Elementwise
     | _LEAVES
     | {Ops.PARAM, Ops.RANGE, Ops.SPECIAL, Ops.INDEX, Ops.LOAD, Ops.STORE, Ops.REDUCE, Ops.STAGE}
-    | {Ops.WMMA, Ops.SINK},
+    | {Ops.SHUFFLE, Ops.RUNNING, Ops.RESCALED}
+    | {Ops.WMMA, Ops.SCAN, Ops.RANK, Ops.MOVE, Ops.SINK},
     (
         *_SHARED,
         check_scalar,
@@ -318,7 +319,8 @@ _PROGRAM_OPS = (
     | _LEAVES
     | {Ops.PARAM, Ops.LOCAL, Ops.SPECIAL, Ops.RANGE, Ops.END, Ops.IF, Ops.ENDIF, Ops.BARRIER}
     | {Ops.INDEX, Ops.LOAD, Ops.STORE, Ops.ACC, Ops.ACC_SET, Ops.VECTORIZE, Ops.GEP, Ops.WMMA}
-    | {Ops.FETCH, Ops.COMMIT, Ops.WAIT, Ops.SINK}
+    | {Ops.FETCH, Ops.COMMIT, Ops.WAIT, Ops.SETTLE, Ops.SCAN, Ops.RANK, Ops.MOVE, Ops.SINK}
+    | {Ops.SHUFFLE}
 )
 _PROGRAM_CHECKS: tuple[Check, ...] = (
     *_SHARED,

@@ -23,9 +23,11 @@ from weft.uop.args import (
     RangeArg,
     ReduceArg,
     StageArg,
+    TileArg,
     VariableArg,
     combines_with,
 )
+from weft.uop.layout import ShardArg
 from weft.uop.node import UOp
 from weft.uop.opset import OPSET, GroupOp, Ops, Typing
 
@@ -133,6 +135,10 @@ def _is_device(value: Any) -> bool:
     )
 
 
+def _is_target(value: Any) -> bool:
+    return isinstance(value, ShardArg) or _is_device(value)
+
+
 def _is_axes(value: Any) -> bool:
     return _is_ints(value, 0) and list(value) == sorted(set(value))
 
@@ -177,24 +183,32 @@ ARGS: dict[Ops, tuple[str, Callable[[Any], bool]]] = {
     Ops.REDUCE_AXIS: ("ReduceArg with ascending axes", _is_reduce),
     Ops.FUNCTION: ("FunctionArg", lambda arg: isinstance(arg, FunctionArg)),
     Ops.HOST: ("HostArg", lambda arg: isinstance(arg, HostArg)),
-    Ops.COPY: ("a device or a tuple of devices", _is_device),
+    Ops.COPY: ("a device, a tuple of devices or ShardArg", _is_target),
     Ops.ALLREDUCE: ("a reduce op", lambda arg: arg in GroupOp.Reduce),
     Ops.RANGE: ("RangeArg", _is_range),
     Ops.SPECIAL: ("a name", lambda arg: isinstance(arg, str)),
     Ops.REDUCE: ("a reduce op", lambda arg: arg in GroupOp.Reduce),
     Ops.STORE: (
-        "None or the reduce op that combines with what is there, or a Unique of one of them",
+        "None or the reduce op that combines with what is there, or a Unique or Unordered of one",
         lambda arg: (op := combines_with(arg)) is None or op in GroupOp.Reduce,
     ),
     Ops.STAGE: ("StageArg", lambda arg: isinstance(arg, StageArg)),
-    Ops.LOAD: ("None or MatrixArg", lambda arg: arg is None or isinstance(arg, MatrixArg)),
+    Ops.LOAD: (
+        "None, MatrixArg or TileArg",
+        lambda arg: arg is None or isinstance(arg, (MatrixArg, TileArg)),
+    ),
+    Ops.RUNNING: ("a bool", lambda arg: type(arg) is bool),
+    Ops.SHUFFLE: ("the bits of a lane's number", lambda arg: _is_int(arg, 1)),
     Ops.LOCAL: ("LocalArg", lambda arg: isinstance(arg, LocalArg) and _is_int(arg.size, 0)),
     Ops.ACC: ("a number of its own", lambda arg: _is_int(arg, 0)),
     Ops.GEP: ("a tuple of lanes", lambda arg: _is_ints(arg, 0) and bool(arg)),
     Ops.SINK: ("KernelInfo or None", lambda arg: arg is None or isinstance(arg, KernelInfo)),
 }
 # args that are open: what they hold is the target's business
-_FREE_ARGS = frozenset({Ops.WMMA, Ops.CONTIGUOUS, Ops.BARRIER, Ops.FETCH, Ops.COMMIT, Ops.WAIT})
+_FREE_ARGS = frozenset(
+    {Ops.WMMA, Ops.CONTIGUOUS, Ops.BARRIER, Ops.FETCH, Ops.COMMIT, Ops.WAIT, Ops.SETTLE}
+    | {Ops.SCAN, Ops.RANK}
+)
 
 
 def check_arg(node: UOp) -> Complaint:

@@ -27,16 +27,18 @@ from weft.codegen.opt.axes import (
     size_of,
     with_kind,
 )
+from weft.codegen.opt.chained import use_chain
 from weft.codegen.opt.fragments import use_fragments
 from weft.codegen.opt.keep import keep
 from weft.codegen.opt.opt import Opt, OptError, OptOps
 from weft.codegen.opt.outline import Outline, with_applied
+from weft.codegen.opt.prefixes import share_prefixes
 from weft.codegen.opt.stage import stage
 from weft.codegen.opt.strides import Strides
 from weft.codegen.opt.sweep import sweep
 from weft.dtype import DType, dtypes
 from weft.machine import Target
-from weft.uop.args import DISTINCT, OVERLAPPING, AxisType
+from weft.uop.args import DISTINCT, OVERLAPPING, AxisType, Unordered
 from weft.uop.distinct import writes_apart
 from weft.uop.infer import CLOSES
 from weft.uop.node import UOp
@@ -183,6 +185,8 @@ def _peel_reduces(ast: UOp, axis: UOp, size: int, inner: AxisType, outer: AxisTy
 
 def _reads_what_it_writes(ast: UOp) -> bool:
     """Whether some buffer is both loaded from and stored to: then no element may be done twice."""
+    if any([isinstance(store.arg, Unordered) for store in ast.src]):
+        return True
     order = ast.toposort()
     written = {u.src[0].src[0] for u in order if u.op is Ops.STORE}
     return any([u.op is Ops.LOAD and u.src[0].src[0] in written for u in order])
@@ -515,6 +519,10 @@ def _kind_inside(axis: UOp) -> AxisType:
 def _act(ast: UOp, opt: Opt, target: Target) -> UOp:
     if opt.op is OptOps.TC:
         return use_fragments(ast, opt, target)
+    if opt.op is OptOps.PREFIX:
+        return share_prefixes(ast, opt, target)
+    if opt.op is OptOps.CHAIN:
+        return use_chain(ast, opt, target)
     if opt.op is OptOps.STAGE:
         if not isinstance(opt.axis, int) or not isinstance(opt.arg, tuple):
             raise OptError(f"STAGE needs a buffer's slot and the axes to fill, found {opt!r}")

@@ -20,112 +20,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from weft.codegen.opt.axes import closed_axes, find_axis, index_const, piece, size_of
-from weft.codegen.opt.opt import AxisName, Opt, OptError, OptOps
+from weft.codegen.opt.opt import Opt, OptError
+from weft.codegen.opt.patches import patch_of, tiles_of
 from weft.codegen.opt.strides import Strides
+from weft.codegen.opt.tiling import Tiling
 from weft.dtype import DType, dtypes
-from weft.fragment import Digit, Fragment, OperandMap
+from weft.fragment import SWIZZLED_BYTES, Digit, Fragment, OperandMap
 from weft.helpers import prod
-from weft.knobs import ALLOW_TF32
 from weft.machine import Target
-from weft.uop.args import DISTINCT, AxisType, MatrixArg, StageArg
+from weft.uop.args import DISTINCT, AxisType, MatrixArg, StageArg, TileArg
 from weft.uop.distinct import writes_apart
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
+from weft.uop.products import Product, product_of
 
 # bytes of a row of the matrices that a warp reads at once, of one of its words, and rows of each
 ROW_BYTES, WORD_BYTES, MATRIX_ROWS = 16, 4, 8
-# of numbers of a narrow type these give one of that type
-_EXACT = frozenset({Ops.NEG, Ops.MAX, Ops.WHERE})
 
 Axes = tuple[UOp, ...]
-
-
-@dataclass(frozen=True)
-class Tiling:
-    """How a product is cut: which axes, and how many warps and fragments along each."""
-
-    fragment: int  # its number among the target's
-    rows: tuple[int | tuple[int, ...], ...]  # output axes of the first operand, flattened
-    columns: tuple[int | tuple[int, ...], ...]  # and of the second
-    row_warps: int
-    column_warps: int
-    row_fragments: int  # of each warp
-    column_fragments: int
-    term_fragments: int  # that are staged at once
-    depth: int  # blocks of terms that are in memory
-
-    def opt(self, axis: AxisName) -> Opt:
-        """The action, on an axis of the reduction."""
-        warps = (self.fragment, self.row_warps, self.column_warps)
-        fragments = (self.row_fragments, self.column_fragments, self.term_fragments, self.depth)
-        return Opt(OptOps.TC, axis, (*warps, *fragments, len(self.rows), *self.rows, *self.columns))
-
-    @staticmethod
-    def from_opt(opt: Opt) -> Tiling:
-        """The inverse of `opt`."""
-        arg = opt.arg
-        if not isinstance(arg, tuple) or len(arg) < 10:
-            raise OptError(f"TC needs a tiling: seven numbers and the axes, found {arg!r}")
-        numbers = [n for n in arg[:8] if isinstance(n, int)]
-        if len(numbers) < 8 or min(numbers) < 0 or min(numbers[1:]) < 1:
-            raise OptError(f"TC needs positive numbers of warps and fragments, found {arg[:8]}")
-        fragment, *sizes, count = numbers
-        names = arg[8:]
-        if not 0 < count < len(names):
-            raise OptError(f"TC needs axes of rows and of columns, found {names}")
-        return Tiling(fragment, names[:count], names[count:], *sizes)
-
-
-# ------------------------------------------------------------ what is multiplied
-@dataclass(frozen=True)
-class Product:
-    """A sum of products of two operands in the dtypes of a fragment."""
-
-    reduce: UOp
-    left: UOp
-    right: UOp
-
-    @property
-    def terms(self) -> Axes:
-        return closed_axes(self.reduce)
-
-
-def product_of(reduce: UOp, fragment: Fragment) -> Product | None:
-    """The operands of a sum of products, if the fragment computes it as the kernel says."""
-    if reduce.op is not Ops.REDUCE or reduce.arg is not Ops.ADD:
-        return None
-    if reduce.dtype is not fragment.c_dtype or reduce.src[0].op is not Ops.MUL:
-        return None
-    if not fragment.exact and not ALLOW_TF32:
-        return None
-    left, right = reduce.src[0].src
-    a, b = narrowed(left, fragment.a_dtype), narrowed(right, fragment.b_dtype)
-    return None if a is None or b is None else Product(reduce, a, b)
-
-
-def narrowed(value: UOp, dtype: DType) -> UOp | None:
-    """The value in a dtype that holds it exactly; None if it may not."""
-    if value.dtype is dtype:
-        return value
-    if value.op is Ops.CAST and value.src[0].dtype is dtype:
-        return value.src[0]
-    pending, seen = [value], {value}
-    while pending:
-        node = pending.pop()
-        if node.op is Ops.CAST and node.src[0].dtype is dtype:
-            continue
-        if node.op is Ops.CONST and _holds(dtype, node.arg):
-            continue
-        if node.op not in _EXACT:
-            return None
-        sources = node.src[1:] if node.op is Ops.WHERE else node.src
-        pending += [s for s in sources if s not in seen]
-        seen.update(sources)
-    return value.cast(dtype)
-
-
-def _holds(dtype: DType, number: float) -> bool:
-    return bool(dtype.const(number) == number)
 
 
 # ------------------------------------------------------------ the action
@@ -161,7 +73,7 @@ def use_fragments(ast: UOp, opt: Opt, target: Target) -> UOp:
     most = max(target.shared_bytes, target.most_shared_bytes)
     if tiles.shared_bytes > most:
         raise OptError(f"the tiles need {tiles.shared_bytes} bytes, {target.name} shares {most}")
-    if tiles.threads > target.group_threads or fragment.lanes != target.warp_size:
+    if tiles.threads > target.group_threads or fragment.lanes % target.warp_size:
         raise OptError(f"{tiles.threads} threads are more than a group of {target.name} has")
     return tiles.run()
 
@@ -211,6 +123,7 @@ class _Side:
     warps: int
     fragments: int
     size: int  # of a fragment
+    blocks: Axes  # that number the tiles
     block: UOp  # index of the tile
     warp: UOp
     fragment: UOp
@@ -247,10 +160,14 @@ class _Tiles:
         self.fragment = fragment
         self.target = target
         self.strides = Strides()
-        self.rows = _side(rows, tiling.row_warps, tiling.row_fragments, fragment.m)
+        tile = tiling.row_warps * tiling.row_fragments * fragment.m
+        width = tiling.column_warps * tiling.column_fragments * fragment.n
+        sizes = [(tiles_of(rows, tile), tile), (tiles_of(columns, width), width)]
+        together = patch_of(sizes[0], sizes[1], target.cores)
+        self.rows = _side(rows, tiling.row_warps, tiling.row_fragments, fragment.m, together)
         self.columns = _side(columns, tiling.column_warps, tiling.column_fragments, fragment.n)
         self.depth = tiling.depth
-        terms = product.terms
+        self.terms = terms = terms_in_order(product, self.strides)
         self.block_terms = tiling.term_fragments * fragment.k
         self.total_terms = prod(size_of(axis) for axis in terms)
         blocks = -(-self.total_terms // self.block_terms)
@@ -268,8 +185,11 @@ class _Tiles:
 
     @property
     def shared_bytes(self) -> int:
-        """Of both operands, rows of memory padded."""
+        """Of both operands, rows of memory padded or swizzled."""
         total = 0
+        if self.fragment.in_shared:
+            elements = (self.rows.tile + self.columns.tile) * self.block_terms * self.depth
+            return elements * self.fragment.a_dtype.itemsize
         for side, dtype in (
             (self.rows, self.fragment.a_dtype),
             (self.columns, self.fragment.b_dtype),
@@ -320,18 +240,20 @@ class _Tiles:
 
     def _outputs(self, total: UOp) -> UOp:
         """The stores, with the axes of rows and columns as functions of lanes and registers."""
-        row, column = _element(self.fragment.c, self.lane, self.registers)
+        row, column = element_of(self.fragment.c, self.lane, self.registers)
         row = (self.rows.block * self.rows.tile + self.rows.inside + row).simplify()
         column = (self.columns.block * self.columns.tile + self.columns.inside + column).simplify()
-        values = {**_digits(self.rows.axes, row), **_digits(self.columns.axes, column)}
+        values = {**digits_of(self.rows.axes, row), **digits_of(self.columns.axes, column)}
         masks = [
             (set(side.axes), at < side.total)
             for side, at in ((self.rows, row), (self.columns, column))
             if side.total % side.tile
         ]
         outputs = {*self.rows.axes, *self.columns.axes}
-        replaced = _replaced(self.ast, {**values, self.product.reduce: total}, masks)
-        pieces = [self.rows.block, self.columns.block, self.rows.warp, self.columns.warp, self.lane]
+        whole = replaced(self.ast, {**values, self.product.reduce: total}, masks)
+        # tiles that run at a time are a patch of those of all rows and columns
+        pieces = [*self.rows.blocks[:-1], *self.columns.blocks, self.rows.blocks[-1]]
+        pieces += [self.rows.warp, self.columns.warp, self.lane]
         pieces += [self.rows.fragment, self.columns.fragment, *self.registers]
         ended = tuple([axis for axis in pieces if axis.op is Ops.RANGE])
         stores = []
@@ -341,7 +263,7 @@ class _Tiles:
                 stores.append(old)
                 continue
             kept = tuple([axis for axis in axes if axis not in outputs])
-            place, value = [replaced[s] for s in old.src[:2]]
+            place, value = [whole[s] for s in old.src[:2]]
             store = UOp(Ops.STORE, old.dtype, (place, value, *kept, *ended), old.arg)
             stores.append(store.rtag(DISTINCT))
         return self.ast.with_src(tuple(stores))
@@ -351,7 +273,9 @@ class _Tiles:
         self, value: UOp, side: _Side, held: OperandMap, first: int, is_left: bool
     ) -> tuple[UOp, Axes]:
         """What a warp reads of an operand out of shared memory, and the axes of its registers."""
-        terms = self.product.terms
+        if self.fragment.in_shared:
+            return self._named(value, side, 4 * first), ()
+        terms = self.terms
         across = self._is_across(value, side)
         lines, run = (self.block_terms, side.tile) if across else (side.tile, self.block_terms)
         own, base = (side.axes[0], first) if not across else (terms[0], first)
@@ -378,6 +302,37 @@ class _Tiles:
         start = side.inside * side_step + self.unrolled * (self.fragment.k * term_step)
         return self._read(stage, start, held, side_step, term_step, is_left, (own, first + 16))
 
+    def _named(self, value: UOp, side: _Side, first: int) -> UOp:
+        """An operand that the fragment reads by itself: where it begins among swizzled rows."""
+        terms, size = self.terms, value.dtype.itemsize
+        row = SWIZZLED_BYTES // size
+        across = self._is_across(value, side) and self.fragment.takes_turned
+        if across and side.size % row:
+            raise OptError(f"{side.size} elements are no multiple of the {row} of a swizzled row")
+        lines, run = (self.block_terms, side.tile) if across else (side.tile, self.block_terms)
+        own, other = (terms[0], side.axes[0]) if across else (side.axes[0], terms[0])
+        width = self._width(value, side.axes if across else terms, run)
+        line = _axis(own, first, lines, AxisType.LOOP)
+        part = _axis(other, first + 1, run // row, AxisType.LOOP)
+        chunk = _axis(other, first + 2, row // width, AxisType.LOOP)
+        item = _axis(other, first + 3, width, AxisType.VECTOR)
+        along = part * row + chunk * width + item
+        at_side, at_term = (along, line) if across else (line, along)
+        filled = self._fill(value, side, at_side, at_term)
+        closed = [(line, row), (part, lines * row), (chunk, width), (item, 1)]
+        closed = [(axis, step) for axis, step in closed if axis.op is Ops.RANGE]
+        steps = tuple([step for _, step in closed])
+        arg = StageArg(self.stages, "shared", strides=steps, depth=self.depth, is_swizzled=True)
+        self.stages += 1
+        stage = UOp(Ops.STAGE, value.dtype, (filled, *[axis for axis, _ in closed]), arg)
+        if across:
+            tile = TileArg(side.size, self.fragment.k, row, 1, lines * row, row)
+            start = side.inside * lines + self.unrolled * (self.fragment.k * row)
+        else:
+            tile = TileArg(side.size, self.fragment.k, side.size, row, 0, 1)
+            start = side.inside * row + self.unrolled * (lines * row)
+        return UOp(Ops.LOAD, value.dtype, (stage.index(start.simplify()),), tile)
+
     def _is_across(self, value: UOp, side: _Side) -> bool:
         """Whether neighbours in memory are along rows (or columns) rather than along terms."""
         loads = [u for u in value.toposort() if u.op is Ops.LOAD and u.src[0].op is Ops.INDEX]
@@ -385,13 +340,13 @@ class _Tiles:
         for load in loads:
             steps = self.strides.of(load.src[0].src[1])
             votes += steps.get(side.axes[-1]) == 1
-            votes -= steps.get(self.product.terms[-1]) == 1
+            votes -= steps.get(self.terms[-1]) == 1
         return votes > 0
 
     def _places(self, value: UOp, axes: Axes, number: UOp) -> dict[UOp, UOp]:
         """The values of axes whose rounds are numbered; where memory has them as one, as one."""
         if not is_one_axis(value, axes, self.strides):
-            return _digits(axes, number)
+            return digits_of(axes, number)
         return {**dict.fromkeys(axes, index_const(0)), axes[-1]: number}
 
     def _width(self, value: UOp, axes: Axes, run: int) -> int:
@@ -408,7 +363,7 @@ class _Tiles:
 
     def _fill(self, value: UOp, side: _Side, at_side: UOp, at_term: UOp) -> UOp:
         """The operand over a tile: zero beyond the last term."""
-        terms = self.product.terms
+        terms = self.terms
         row = (side.block * side.tile + at_side).simplify()
         term = (self.block * self.block_terms + at_term).simplify()
         masks = []
@@ -418,7 +373,7 @@ class _Tiles:
         if self.total_terms % self.block_terms:
             masks.append((set(terms), inside))
         values = {**self._places(value, side.axes, row), **self._places(value, terms, term)}
-        filled = _replaced(value, values, masks)[value]
+        filled = replaced(value, values, masks)[value]
         if not self.total_terms % self.block_terms or filled.op is Ops.LOAD:
             return filled
         wide = filled.src[0] if filled.op is Ops.CAST else filled
@@ -457,6 +412,18 @@ class _Tiles:
         return place.load(), (register,)
 
 
+def terms_in_order(product: Product, strides: Strides) -> Axes:
+    """The terms of a product, those last along which operands are neighbours in memory: in which
+    order they are added is free."""
+    votes = dict.fromkeys(product.terms, 0)
+    for node in (*product.left.toposort(), *product.right.toposort()):
+        if node.op is Ops.LOAD and node.src[0].op is Ops.INDEX:
+            for axis, step in strides.of(node.src[0].src[1]).items():
+                if axis in votes and step == 1 and size_of(axis) > 1:
+                    votes[axis] += 1
+    return tuple(sorted(votes, key=lambda axis: votes[axis]))
+
+
 def is_one_axis(value: UOp, axes: Axes, strides: Strides) -> bool:
     """Whether axes only ever number elements of memory in their order, each after the other."""
     if len(axes) == 1:
@@ -476,9 +443,25 @@ def is_one_axis(value: UOp, axes: Axes, strides: Strides) -> bool:
     return True
 
 
+def _loaded(value: UOp) -> UOp:
+    """The LOAD that a value is: one that is zero where it is not valid needs no choice."""
+    chosen = value.src[0] if value.op is Ops.CAST else value
+    if chosen.op is not Ops.WHERE or chosen.src[2].op is not Ops.CONST or chosen.src[2].arg != 0:
+        return value
+    inner = chosen.src[1].src[0] if chosen.src[1].op is Ops.CAST else chosen.src[1]
+    if (
+        inner.op is not Ops.LOAD
+        or inner.dtype is not value.dtype
+        or inner.src[0].op is not Ops.INDEX
+    ):
+        return value
+    return inner if chosen.src[0] in inner.src[0].src[2:] else value
+
+
 def is_copied(value: UOp, axes: Axes, strides: Strides) -> bool:
     """Whether neighbours along these axes are 16 bytes that the machine copies by itself: they lie
     in order, at multiples of 16 bytes, and are all there or none."""
+    value = _loaded(value)
     if value.op is not Ops.LOAD or value.src[0].op is not Ops.INDEX:
         return False
     width = ROW_BYTES // value.dtype.itemsize
@@ -504,13 +487,18 @@ def padding_of(dtype: DType, across: bool) -> int:
     return ROW_BYTES // dtype.itemsize * (2 if across and dtype.itemsize == WORD_BYTES else 1)
 
 
-def _side(axes: Axes, warps: int, fragments: int, size: int) -> _Side:
-    total = prod(size_of(axis) for axis in axes)
+def _side(axes: Axes, warps: int, fragments: int, size: int, together: int = 1) -> _Side:
+    """`together` tiles, a divisor of their number, come one after the other in the order of all."""
+    tiles = tiles_of(axes, warps * fragments * size)
     first = axes[0]
-    block = _axis(first, 0, -(-total // (warps * fragments * size)), AxisType.LOOP)
+    blocks: Axes = (_axis(first, 0, tiles // together, AxisType.LOOP),)
+    block = blocks[0]
+    if together > 1:
+        blocks = (*blocks, _axis(first, 3, together, AxisType.LOOP))
+        block = block * together + blocks[1]
     warp = _axis(first, 1, warps, AxisType.LOCAL)
     fragment = _axis(first, 2, fragments, AxisType.UPCAST)
-    return _Side(axes, warps, fragments, size, block, warp, fragment)
+    return _Side(axes, warps, fragments, size, blocks, block, warp, fragment)
 
 
 def _axis(like: UOp, position: int, size: int, kind: AxisType) -> UOp:
@@ -518,7 +506,7 @@ def _axis(like: UOp, position: int, size: int, kind: AxisType) -> UOp:
     return index_const(0) if size == 1 else piece(like, position, index_const(size), kind)
 
 
-def _digits(axes: Axes, number: UOp) -> dict[UOp, UOp]:
+def digits_of(axes: Axes, number: UOp) -> dict[UOp, UOp]:
     """The values of axes whose rounds are numbered, the last axis fastest."""
     values: dict[UOp, UOp] = {}
     for position in range(len(axes) - 1, -1, -1):
@@ -528,7 +516,7 @@ def _digits(axes: Axes, number: UOp) -> dict[UOp, UOp]:
     return values
 
 
-def _element(held: OperandMap, lane: UOp, registers: Sequence[UOp]) -> tuple[UOp, UOp]:
+def element_of(held: OperandMap, lane: UOp, registers: Sequence[UOp]) -> tuple[UOp, UOp]:
     """(row, column) of what a lane has, with an axis for each digit of its registers."""
     row, column = held.place(lane, index_const(0))
     digits: tuple[Digit, ...] = held.registers
@@ -537,7 +525,7 @@ def _element(held: OperandMap, lane: UOp, registers: Sequence[UOp]) -> tuple[UOp
     return row.simplify(), column.simplify()
 
 
-def _replaced(
+def replaced(
     root: UOp, values: dict[UOp, UOp], masks: list[tuple[set[UOp], UOp]]
 ) -> dict[UOp, UOp]:
     """All nodes with values in place of others; what is read along masked axes is read inside."""

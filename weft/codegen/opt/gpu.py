@@ -18,8 +18,10 @@ from contextlib import suppress
 
 from weft.codegen.opt.actions import apply_opt
 from weft.codegen.opt.axes import closed_axes
+from weft.codegen.opt.gpu_chains import plan_chain
 from weft.codegen.opt.gpu_tiles import plan_fragments
 from weft.codegen.opt.opt import Opt, OptError, OptOps
+from weft.codegen.opt.prefixes import plan_prefixes
 from weft.codegen.opt.survey import Body, Item, Nest, extent, stays_in_order, volume
 from weft.machine import Target
 from weft.uop.args import DISTINCT, AxisType
@@ -35,6 +37,8 @@ SHARED_TERMS = 32
 TERMS_PER_THREAD = 4
 # outputs below which a thread per output leaves the machine idle
 FEW_OUTPUTS = 1 << 12
+# bytes that a bank of shared memory gives at a time
+_WORD = 4
 # side of a tile in threads, and outputs of each thread along it
 TILE_SIDE, TILE_COPIES = 16, 4
 # terms of a product that are staged at once
@@ -51,10 +55,20 @@ def optimise_groups(ast: UOp, nests: list[list[UOp]], target: Target) -> UOp:
     for stores in nests:
         if any([axis.arg.kind is not AxisType.LOOP for axis in closed_axes(stores[0])]):
             continue
+        chain = plan_chain(stores, target)
+        if chain is not None:
+            with suppress(OptError):
+                ast = apply_opt(ast, chain, target)
+                continue
         product = plan_fragments(stores, target)
         if product is not None:
             with suppress(OptError):
                 ast = apply_opt(ast, product, target)
+                continue
+        prefix = plan_prefixes(stores, target) if target.has_prefixes else None
+        if prefix is not None:
+            with suppress(OptError):
+                ast = apply_opt(ast, prefix, target)
                 continue
         for opt in _plan(Nest(stores, target), target):
             try:
@@ -147,6 +161,9 @@ def _plan(nest: Nest, target: Target) -> list[Opt]:
             return opts
     if any([_wants_sharing(nest, body) for body in reductions]):
         return _plan_rows(nest, reductions, target)
+    turned = _plan_turned(nest, target) if not reductions else []
+    if turned:
+        return turned
     # threads that differ only in what a reduction does not depend on would all repeat it
     axes = [axis for axis in nest.outputs if all([axis in body.around for body in reductions])]
     return _plan_outputs(nest, axes, target, _group_size(target), lanes=not reductions)
@@ -213,6 +230,44 @@ def _divisor_near(size: int, most: int) -> int:
         return size
     best = max([n for n in range(1, most + 1) if size % n == 0])
     return best if best * 4 >= most else most
+
+
+# ------------------------------------------------------------ turned tiles
+def _plan_turned(nest: Nest, target: Target) -> list[Opt]:
+    """What is read along one axis and written along another: tiles in shared memory.
+
+    A group reads a tile as it lies in memory, neighbours by neighbouring threads, and writes it the
+    same way. Rows of the tile are a word apart from what banks repeat after (see `stage`).
+    """
+    items = nest.bodies[-1].items
+    stores = [item for item in items if item.is_store()]
+    loads = [item for item in items if item.node is not None and item.node.op is Ops.LOAD]
+    if len(stores) != 1 or any([item.steps is None or item.masked for item in (*stores, *loads)]):
+        return []
+    across = _fast_axis(stores, list(nest.outputs))
+    if across is None or (stores[0].steps or {}).get(across) != 1:
+        return []
+    turned = [item for item in loads if (item.steps or {}).get(across, 0) not in (0, 1)]
+    along = {axis for item in turned for axis, step in (item.steps or {}).items() if step == 1}
+    if len(turned) != 1 or len(along) != 1 or not along <= set(nest.outputs):
+        return []
+    (axis,) = along
+    size = turned[0].dtype.itemsize
+    lanes, copies = max(1, _WORD // size), max(1, target.vector_bytes // size)
+    width, height = target.warp_size * lanes, THREADS // target.warp_size * copies
+    if not _is_fixed(axis) or extent(axis) < height or extent(across) < width:
+        return []
+    opts = [Opt(OptOps.LOCAL, across.arg.number, width), Opt(OptOps.LOCAL, axis.arg.number, height)]
+    columns, rows = [(*across.arg.number, 1)], [(*axis.arg.number, 1)]
+    if lanes > 1:
+        opts.append(Opt(OptOps.VECTOR, columns[0], lanes))
+        columns = [(*columns[0], 0), (*columns[0], 1)]
+    if copies > 1:
+        opts.append(Opt(OptOps.UPCAST, rows[0], copies))
+        rows = [(*rows[0], 0), (*rows[0], 1)]
+    assert turned[0].node is not None
+    slot = turned[0].node.src[0].src[0].arg.slot
+    return [*opts, Opt(OptOps.STAGE, slot, (*columns, *rows))]
 
 
 # ------------------------------------------------------------ rows shared by a group

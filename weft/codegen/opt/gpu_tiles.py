@@ -15,21 +15,20 @@ import itertools
 from dataclasses import dataclass, replace
 
 from weft.codegen.opt.axes import closed_axes
-from weft.codegen.opt.fragments import ROW_BYTES, Tiling, is_copied, padding_of, product_of
+from weft.codegen.opt.fragments import ROW_BYTES, is_copied, padding_of, terms_in_order
 from weft.codegen.opt.opt import Opt
 from weft.codegen.opt.strides import Strides
 from weft.codegen.opt.survey import volume
-from weft.fragment import Fragment
+from weft.codegen.opt.tiling import Tiling
+from weft.dtype import DType, dtypes
+from weft.fragment import SWIZZLED_BYTES, Fragment
 from weft.knobs import USE_TC
 from weft.machine import Target
 from weft.uop.args import AxisType
 from weft.uop.node import UOp
-from weft.uop.opset import Ops
+from weft.uop.opset import GroupOp, Ops
+from weft.uop.products import Product, product_of
 
-# products of 32-bit words that a core's tensor cores begin in a cycle, and bytes of a cycle that
-# its warps read of fragments: fitted to 17 tilings of a product of 4096 (bf16, sm_90). Neither
-# hides the other, since a warp waits for what it reads.
-_WORD_PRODUCTS, _FRAGMENT_BYTES = 736.0, 92.0
 # bytes of a cycle that come from the memory behind shared memory
 _FAR_BYTES = 40.0
 # share of the time for these that other work does not hide
@@ -38,6 +37,16 @@ _FAR_SHARE = 0.3
 _HALF_BUSY = 3.0
 # registers of a thread beside sums and operands
 _OTHER_REGISTERS = 8
+# the same where operands are in shared memory: addresses of what is fetched
+_OWN_REGISTERS = 40
+# and elements on their way, where threads gather them
+_GATHER_REGISTERS = 16
+# of products that read shared memory by themselves, fitted to 16 tilings of a product of 4096
+# (bf16, sm_90): by how much a block takes longer than its units, and if no other warps have work
+# meanwhile, cycles until what is fetched comes and the bytes of a cycle then, cycles at the end of
+# a block that has no other beside it, and bytes of a cycle in which sums are stored
+_SHARED_SHARE, _ALONE_SHARE, _SHARED_LATENCY, _SHARED_FAR_BYTES = 1.1, 0.1, 800.0, 56.0
+_SHARED_END_CYCLES, _STORE_BYTES = 600.0, 16.0
 # cycles of a block of terms that nothing hides: the barrier and the first reads after it
 _BLOCK_CYCLES = 80.0
 # cycles of a warp to gather an element for each lane
@@ -53,6 +62,11 @@ _TERM_BYTES = (64, 128)
 _DEPTHS = (4, 3, 2)
 _WARPS = (1, 2, 4)
 _FRAGMENTS = (1, 2, 4)
+# the same of fragments of several warps
+_GROUPS = (1, 2)
+_PARTS = (1, 2)
+
+Names = tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]
 
 
 def plan_fragments(stores: list[UOp], target: Target) -> Opt | None:
@@ -63,16 +77,27 @@ def plan_fragments(stores: list[UOp], target: Target) -> Opt | None:
     if len(reduces) != 1:
         return None
     (reduce,) = reduces
+    found: list[tuple[float, Tiling]] = []
+    known: dict[tuple[DType, DType, bool], tuple[_Work, Names] | None] = {}
     for number, fragment in enumerate(target.fragments):
-        if product_of(reduce, fragment) is not None:
-            return _plan(stores, reduce, number, target)
-    return None
+        kind = (fragment.a_dtype, fragment.b_dtype, fragment.exact)
+        if kind not in known:
+            product = product_of(reduce, fragment)
+            known[kind] = None if product is None else _survey(stores, product, fragment, target)
+        work = known[kind]
+        if work is not None:
+            found += _priced(number, *work, fragment, target)
+    if not found:
+        return None
+    best = min(found, key=lambda pair: pair[0])[1]
+    return best.opt(closed_axes(reduce)[0].arg.number)
 
 
-def _plan(stores: list[UOp], reduce: UOp, number: int, target: Target) -> Opt | None:
-    fragment = target.fragments[number]
-    product = product_of(reduce, fragment)
-    assert product is not None
+def _survey(
+    stores: list[UOp], product: Product, fragment: Fragment, target: Target
+) -> tuple[_Work, Names] | None:
+    """What there is to do, and the axes of rows and of columns; None where it is not for these."""
+    reduce = product.reduce
     outputs = closed_axes(stores[0])
     left, right = product.left.ranges, product.right.ranges
     rows = [axis for axis in outputs if axis in left and axis not in right]
@@ -94,32 +119,46 @@ def _plan(stores: list[UOp], reduce: UOp, number: int, target: Target) -> Opt | 
     batches = volume([axis for axis in outputs if axis not in rows and axis not in columns])
     if not left.isdisjoint(columns):
         product = replace(product, left=product.right, right=product.left)
+    terms = terms_in_order(product, Strides())
     work = _Work(
         sizes,
         batches,
-        not _is_copied(product.left, rows, product.terms),
-        not _is_copied(product.right, columns, product.terms),
+        gathers_rows=not _is_copied(product.left, rows, terms),
+        gathers_columns=not _is_copied(product.right, columns, terms),
+        turns_rows=_is_copied(product.left, rows, ()),
+        turns_columns=_is_copied(product.right, columns, ()),
+        weight=_weight(stores, reduce, target),
     )
-    found = [
+    first, second = [tuple([axis.arg.number for axis in axes]) for axes in (rows, columns)]
+    return work, (first, second)
+
+
+def _weight(stores: list[UOp], reduce: UOp, target: Target) -> float:
+    """Instructions for an output behind its sum."""
+    nodes = UOp.sink(*[store.src[1] for store in stores]).toposort(gate=lambda u: u is not reduce)
+    ops = [u.op for u in nodes if u.op in GroupOp.ALU and u.dtype not in dtypes.weaks]
+    return sum([target.op_cost(op) for op in ops])
+
+
+def _priced(
+    number: int, work: _Work, names: Names, fragment: Fragment, target: Target
+) -> list[tuple[float, Tiling]]:
+    """What tilings with a fragment cost, of those that fit the machine."""
+    price = _shared_cost if fragment.in_shared else _cost
+    return [
         (cost, tiling)
-        for tiling in _tilings(number, rows, columns, fragment, target)
-        if (cost := _cost(tiling, work, fragment, target)) is not None
+        for tiling in _tilings(number, names, fragment)
+        if (cost := price(tiling, work, fragment, target)) is not None
     ]
-    if not found:
-        return None
-    best = min(found, key=lambda pair: pair[0])[1]
-    return best.opt(closed_axes(reduce)[0].arg.number)
 
 
-def _tilings(
-    number: int, rows: list[UOp], columns: list[UOp], fragment: Fragment, target: Target
-) -> list[Tiling]:
-    names = [tuple([axis.arg.number for axis in axes]) for axes in (rows, columns)]
+def _tilings(number: int, names: Names, fragment: Fragment) -> list[Tiling]:
     found = []
-    for row_warps, column_warps in itertools.product(_WARPS, _WARPS):
+    warps, fragments = (_GROUPS, _PARTS) if fragment.in_shared else (_WARPS, _FRAGMENTS)
+    for row_warps, column_warps in itertools.product(warps, warps):
         if row_warps * column_warps > 8:
             continue
-        for row_f, column_f in itertools.product(_FRAGMENTS, _FRAGMENTS):
+        for row_f, column_f in itertools.product(fragments, fragments):
             for nbytes, depth in itertools.product(_TERM_BYTES, _DEPTHS):
                 terms = nbytes // (fragment.k * fragment.a_dtype.itemsize)
                 if terms:
@@ -140,11 +179,14 @@ class _Work:
     batches: int
     gathers_rows: bool
     gathers_columns: bool
+    turns_rows: bool  # neighbours in memory are along rows
+    turns_columns: bool
+    weight: float  # of what is done to an output
 
 
 def _is_copied(value: UOp, side: list[UOp], terms: tuple[UOp, ...]) -> bool:
     strides = Strides()
-    return any([is_copied(value, tuple(axes), strides) for axes in (side, terms)])
+    return any([axes and is_copied(value, tuple(axes), strides) for axes in (side, terms)])
 
 
 def _cost(tiling: Tiling, work: _Work, fragment: Fragment, target: Target) -> float | None:
@@ -177,8 +219,9 @@ def _cost(tiling: Tiling, work: _Work, fragment: Fragment, target: Target) -> fl
     tiles = -(-sizes[0] // rows) * -(-sizes[1] // columns) * work.batches
     blocks = -(-sizes[2] // terms)
     together = min(groups, -(-tiles // target.cores))
-    products = rows * columns * terms * width / 4 / _WORD_PRODUCTS
-    read = warps * (warp_rows + warp_columns) * terms * width / _FRAGMENT_BYTES
+    products = rows * columns * terms * width / 4 / fragment.rate
+    # neither hides the other, since a warp waits for what it reads
+    read = warps * (warp_rows + warp_columns) * terms * width / fragment.read_bytes
     far = (rows + columns) * terms * width / _FAR_BYTES
     busy = warps * together / (warps * together + _HALF_BUSY)
     # of one tile, while the others of its core wait for what it does not need
@@ -192,3 +235,48 @@ def _cost(tiling: Tiling, work: _Work, fragment: Fragment, target: Target) -> fl
     return -(-tiles // target.cores) * (
         blocks * (block + latency) + store + _GROUP_CYCLES / together
     )
+
+
+def _shared_cost(tiling: Tiling, work: _Work, fragment: Fragment, target: Target) -> float | None:
+    """As `_cost`, of fragments that read shared memory by themselves while warps go on: products,
+    what they read and what fills memory for them hide each other."""
+    width, row = fragment.a_dtype.itemsize, SWIZZLED_BYTES // fragment.a_dtype.itemsize
+    turned = (work.turns_rows and fragment.m % row, work.turns_columns and fragment.n % row)
+    if any(turned) or ((work.turns_rows or work.turns_columns) and not fragment.takes_turned):
+        return None
+    groups_of_warps = tiling.row_warps * tiling.column_warps
+    fragments = tiling.row_fragments * tiling.column_fragments
+    rows = tiling.row_warps * tiling.row_fragments * fragment.m
+    columns = tiling.column_warps * tiling.column_fragments * fragment.n
+    terms = tiling.term_fragments * fragment.k
+    threads = groups_of_warps * fragment.lanes
+    registers = fragments * fragment.c.count + _OWN_REGISTERS
+    registers += _GATHER_REGISTERS if work.gathers_rows or work.gathers_columns else 0
+    staged = (rows + columns) * terms * width
+    shared = staged * tiling.depth + _GROUP_BYTES
+    if registers > target.thread_registers or shared > target.most_shared_bytes:
+        return None
+    groups = min(
+        target.core_shared_bytes // (shared + _GROUP_BYTES),
+        target.core_registers // (registers * threads),
+        target.core_threads // threads,
+    )
+    if groups < 1:
+        return None
+    tiles = -(-work.sizes[0] // rows) * -(-work.sizes[1] // columns) * work.batches
+    blocks = -(-work.sizes[2] // terms)
+    together = min(groups, -(-tiles // target.cores))
+    products = rows * columns * terms * width / 4 / fragment.rate
+    reads = groups_of_warps * fragments * (fragment.m + fragment.n) * terms * width
+    near = (reads + staged) / fragment.read_bytes
+    gathered = (rows * work.gathers_rows + columns * work.gathers_columns) * terms
+    latency = _SHARED_LATENCY + staged / _SHARED_FAR_BYTES
+    # with room for two blocks only, nothing goes on while a block ends
+    ahead, ends = (tiling.depth - 2, 0.0) if tiling.depth > 2 else (1, _SHARED_END_CYCLES)
+    share = _SHARED_SHARE + _ALONE_SHARE / (groups_of_warps * together)
+    block = max(share * max(products, near) + ends, latency / ahead / together)
+    block += gathered * _GATHER_CYCLES / target.warp_size
+    block += gathered / threads * width / ROW_BYTES * _FETCH_CYCLES / together
+    outside = rows * columns * (4 / _STORE_BYTES + work.weight / target.core_threads * 16)
+    outside += _GROUP_CYCLES + latency
+    return -(-tiles // target.cores) * (blocks * block + outside / together)

@@ -35,6 +35,8 @@ class OptOps(Enum):
     KEEP = auto()  # a row of costly values computed once for several loops
     PADTO = auto()  # an axis made longer, the rest masked
     TC = auto()  # a fragment of a tensor core
+    PREFIX = auto()  # an output axis whose reductions over the elements before a group does once
+    CHAIN = auto()  # fragments of products, and of products of these
 
     def __repr__(self) -> str:
         return f"OptOps.{self.name}"

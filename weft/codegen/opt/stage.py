@@ -9,6 +9,8 @@ other axes are open.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from math import gcd
 
 from weft.budgets import CHOICES, SQUARE, UNROLLED_TERMS
@@ -28,6 +30,9 @@ from weft.machine import Target
 from weft.uop.args import AxisType, StageArg
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
+
+# bytes of a bank of shared memory; elements of a row from which on it is padded
+_BANK, _BANKED = 4, 16
 
 
 def stage(ast: UOp, slot: int, axes: list[UOp], target: Target) -> UOp:
@@ -53,18 +58,40 @@ def stage(ast: UOp, slot: int, axes: list[UOp], target: Target) -> UOp:
     number = sum(u.op is Ops.STAGE for u in order)
     used = sum(scratch_of(u) for u in order if u.op is Ops.STAGE)
     changes: dict[UOp, UOp] = {}
+    turns = target.has_local and not any([u.op is Ops.REDUCE for u in order])
     for value in values:
-        staged = _staged(ast, value, axes, number + len(changes), _square(target))
+        staged = _staged(ast, value, axes, number + len(changes), _square(target), turns)
+        if turns and len(staged.src) == 1 + len(axes):
+            staged = _padded(staged)
         used += scratch_of(staged)
         if used > target.stack_bytes:
             raise OptError(
                 f"staging needs {used} bytes of scratch, at most {target.stack_bytes} are given"
             )
         position = index_const(0)
-        for axis in axes:
-            position = position * size_of(axis) + axis
+        for axis, step in zip(axes, staged.arg.strides or _row_major(axes), strict=True):
+            position = position + axis * step
         changes[value] = staged.index(position).load()
     return ast.substitute(changes)
+
+
+def _row_major(axes: Sequence[UOp]) -> list[int]:
+    return [prod(size_of(axis) for axis in axes[place + 1 :]) for place in range(len(axes))]
+
+
+def _padded(staged: UOp) -> UOp:
+    """Rows of the tile a word further apart: what is read across them is in different banks.
+
+    The rows are those of the axes before the contiguous ones, as many as lanes or threads need.
+    """
+    axes = staged.src[1:]
+    steps = _row_major(axes)
+    rows = [place for place, axis in enumerate(axes) if steps[place] >= _BANKED]
+    if not rows:
+        return staged
+    row = max(1, _BANK // staged.dtype.itemsize) + steps[rows[-1]]
+    padded = [step if step < _BANKED else step // steps[rows[-1]] * row for step in steps]
+    return staged.replace(arg=replace(staged.arg, strides=tuple(padded)))
 
 
 def scratch_of(staged: UOp) -> int:
@@ -112,7 +139,9 @@ def _square(target: Target) -> int:
     return 0 if target.has_local else min(SQUARE, target.vector_registers // 2)
 
 
-def _staged(ast: UOp, value: UOp, axes: list[UOp], number: int, square: int) -> UOp:
+def _staged(
+    ast: UOp, value: UOp, axes: list[UOp], number: int, square: int, in_lanes: bool = False
+) -> UOp:
     """The STAGE itself: the value over axes of its own."""
     fills = fresh_axes(ast, axes)
     is_vector = axes[-1].arg.kind is AxisType.VECTOR
@@ -140,7 +169,9 @@ def _staged(ast: UOp, value: UOp, axes: list[UOp], number: int, square: int) -> 
             # a straight copy keeps its lanes; a turning one is better off without
             fill = with_kind(fill, AxisType.VECTOR)
         elif kind is AxisType.UPCAST and size_of(axis) <= UNROLLED_TERMS and is_straight:
-            fill = with_kind(fill, AxisType.UPCAST)
+            # threads copy neighbours by one access
+            wide = in_lanes and axis is axes[-1] and steps[axis] == {1}
+            fill = with_kind(fill, AxisType.VECTOR if wide else AxisType.UPCAST)
         elif axis in fields:
             fill = with_kind(fill, AxisType.UPCAST)
         elif not is_straight and steps[axis] == {1}:
