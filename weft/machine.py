@@ -22,6 +22,31 @@ from weft.uop.opset import OPSET, Ops
 
 
 @dataclass(frozen=True)
+class GroupTimes:
+    """What products take on a core that runs groups of threads. Times are in cycles.
+
+    The second part is of fragments that read shared memory by themselves. It is fitted to 16
+    tilings of a product of 4096 (bfloat16, sm_90: `python -m bench.cuda --only kernels`); the
+    first part to the products of `docs/cuda.md` through fragments in registers, on the same chip.
+    """
+
+    far_bytes: float = 40.0  # that a core gets in a cycle from behind its shared memory
+    far_exposed: float = 0.3  # share of the time for these that other work does not hide
+    half_busy: float = 3.0  # warps of a core that keep half of its units busy
+    barrier_cycles: float = 80.0  # of a block of terms: the barrier and the first reads after it
+    fetch_cycles: float = 600.0  # until what is fetched has come
+    start_cycles: float = 1500.0  # until a group has begun
+    reserved_bytes: int = 1 << 10  # of a core's shared memory that a group takes beside its own
+    # ------------------------------------------------------------ fragments in shared memory
+    overhead: float = 1.1  # how much longer a block takes than its busiest unit
+    alone_overhead: float = 0.1  # and as much more if no other warps have work meanwhile
+    latency: float = 800.0  # until what is fetched comes, while products read beside it
+    stream_bytes: float = 56.0  # that come in a cycle then
+    end_cycles: float = 600.0  # of a block that has no other beside it, at its end
+    store_bytes: float = 16.0  # of sums that a core stores in a cycle
+
+
+@dataclass(frozen=True)
 class Target:
     """One kind of processor. Sizes are in bytes, times in cycles. The defaults suit any."""
 
@@ -92,6 +117,7 @@ class Target:
     most_shared_bytes: int = 0
     core_shared_bytes: int = 0  # what the groups on one core have of it together
     core_registers: int = 0  # of 32 bits, for all threads of a core
+    group_times: GroupTimes = GroupTimes()
     fragments: tuple[Fragment, ...] = ()  # products of matrices that the lanes of a warp compute
     # bytes of a copy from memory to shared memory that a thread need not wait for
     async_copies: tuple[int, ...] = ()

@@ -29,32 +29,12 @@ from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
 from weft.uop.products import Product, product_of
 
-# bytes of a cycle that come from the memory behind shared memory
-_FAR_BYTES = 40.0
-# share of the time for these that other work does not hide
-_FAR_SHARE = 0.3
-# warps of a core that keep half of its units busy
-_HALF_BUSY = 3.0
 # registers of a thread beside sums and operands
 _OTHER_REGISTERS = 8
 # the same where operands are in shared memory: addresses of what is fetched
 _OWN_REGISTERS = 40
 # and elements on their way, where threads gather them
 _GATHER_REGISTERS = 16
-# of products that read shared memory by themselves, fitted to 16 tilings of a product of 4096
-# (bf16, sm_90): by how much a block takes longer than its units, and if no other warps have work
-# meanwhile, cycles until what is fetched comes and the bytes of a cycle then, cycles at the end of
-# a block that has no other beside it, and bytes of a cycle in which sums are stored
-_SHARED_SHARE, _ALONE_SHARE, _SHARED_LATENCY, _SHARED_FAR_BYTES = 1.1, 0.1, 800.0, 56.0
-_SHARED_END_CYCLES, _STORE_BYTES = 600.0, 16.0
-# cycles of a block of terms that nothing hides: the barrier and the first reads after it
-_BLOCK_CYCLES = 80.0
-# cycles of a warp to gather an element for each lane
-_GATHER_CYCLES = 2.0
-# cycles until what is fetched has come, and until a group has begun
-_FETCH_CYCLES, _GROUP_CYCLES = 600.0, 1500.0
-# bytes that a group takes of a core's shared memory beside its own
-_GROUP_BYTES = 1 << 10
 # outputs and terms below which a fragment is mostly padding
 _LEAST_SIDE, _LEAST_TERMS = 16, 16
 # bytes of a staged row of terms, blocks of terms in memory, warps, and fragments of a warp
@@ -191,6 +171,7 @@ def _is_copied(value: UOp, side: list[UOp], terms: tuple[UOp, ...]) -> bool:
 
 def _cost(tiling: Tiling, work: _Work, fragment: Fragment, target: Target) -> float | None:
     """Cycles of a core; None where its registers or its shared memory do not suffice."""
+    times = target.group_times
     warps = tiling.row_warps * tiling.column_warps
     warp_rows = tiling.row_fragments * fragment.m
     warp_columns = tiling.column_fragments * fragment.n
@@ -209,7 +190,7 @@ def _cost(tiling: Tiling, work: _Work, fragment: Fragment, target: Target) -> fl
     if shared > target.most_shared_bytes:
         return None
     groups = min(
-        target.core_shared_bytes // (shared + _GROUP_BYTES),
+        target.core_shared_bytes // (shared + times.reserved_bytes),
         target.core_registers // (registers * threads),
         target.core_threads // threads,
     )
@@ -222,18 +203,21 @@ def _cost(tiling: Tiling, work: _Work, fragment: Fragment, target: Target) -> fl
     products = rows * columns * terms * width / 4 / fragment.rate
     # neither hides the other, since a warp waits for what it reads
     read = warps * (warp_rows + warp_columns) * terms * width / fragment.read_bytes
-    far = (rows + columns) * terms * width / _FAR_BYTES
-    busy = warps * together / (warps * together + _HALF_BUSY)
+    far = (rows + columns) * terms * width / times.far_bytes
+    busy = warps * together / (warps * together + times.half_busy)
     # of one tile, while the others of its core wait for what it does not need
-    block = max((products + read) / busy + _FAR_SHARE * far, far) + _BLOCK_CYCLES / together
+    block = (
+        max((products + read) / busy + times.far_exposed * far, far)
+        + times.barrier_cycles / together
+    )
     # what threads gather they wait for, some elements at a time
     gathered = (rows * work.gathers_rows + columns * work.gathers_columns) * terms
-    block += gathered * _GATHER_CYCLES / fragment.lanes
-    block += gathered / threads * width / ROW_BYTES * _FETCH_CYCLES / together
-    latency = max(0.0, _FETCH_CYCLES - (tiling.depth - 1) * block * together) / together
-    store = rows * columns * 4 / _FAR_BYTES
+    block += gathered * target.gather_cycles / fragment.lanes
+    block += gathered / threads * width / ROW_BYTES * times.fetch_cycles / together
+    latency = max(0.0, times.fetch_cycles - (tiling.depth - 1) * block * together) / together
+    store = rows * columns * 4 / times.far_bytes
     return -(-tiles // target.cores) * (
-        blocks * (block + latency) + store + _GROUP_CYCLES / together
+        blocks * (block + latency) + store + times.start_cycles / together
     )
 
 
@@ -244,6 +228,7 @@ def _shared_cost(tiling: Tiling, work: _Work, fragment: Fragment, target: Target
     turned = (work.turns_rows and fragment.m % row, work.turns_columns and fragment.n % row)
     if any(turned) or ((work.turns_rows or work.turns_columns) and not fragment.takes_turned):
         return None
+    times = target.group_times
     groups_of_warps = tiling.row_warps * tiling.column_warps
     fragments = tiling.row_fragments * tiling.column_fragments
     rows = tiling.row_warps * tiling.row_fragments * fragment.m
@@ -253,11 +238,11 @@ def _shared_cost(tiling: Tiling, work: _Work, fragment: Fragment, target: Target
     registers = fragments * fragment.c.count + _OWN_REGISTERS
     registers += _GATHER_REGISTERS if work.gathers_rows or work.gathers_columns else 0
     staged = (rows + columns) * terms * width
-    shared = staged * tiling.depth + _GROUP_BYTES
+    shared = staged * tiling.depth + times.reserved_bytes
     if registers > target.thread_registers or shared > target.most_shared_bytes:
         return None
     groups = min(
-        target.core_shared_bytes // (shared + _GROUP_BYTES),
+        target.core_shared_bytes // (shared + times.reserved_bytes),
         target.core_registers // (registers * threads),
         target.core_threads // threads,
     )
@@ -270,13 +255,13 @@ def _shared_cost(tiling: Tiling, work: _Work, fragment: Fragment, target: Target
     reads = groups_of_warps * fragments * (fragment.m + fragment.n) * terms * width
     near = (reads + staged) / fragment.read_bytes
     gathered = (rows * work.gathers_rows + columns * work.gathers_columns) * terms
-    latency = _SHARED_LATENCY + staged / _SHARED_FAR_BYTES
+    latency = times.latency + staged / times.stream_bytes
     # with room for two blocks only, nothing goes on while a block ends
-    ahead, ends = (tiling.depth - 2, 0.0) if tiling.depth > 2 else (1, _SHARED_END_CYCLES)
-    share = _SHARED_SHARE + _ALONE_SHARE / (groups_of_warps * together)
+    ahead, ends = (tiling.depth - 2, 0.0) if tiling.depth > 2 else (1, times.end_cycles)
+    share = times.overhead + times.alone_overhead / (groups_of_warps * together)
     block = max(share * max(products, near) + ends, latency / ahead / together)
-    block += gathered * _GATHER_CYCLES / target.warp_size
-    block += gathered / threads * width / ROW_BYTES * _FETCH_CYCLES / together
-    outside = rows * columns * (4 / _STORE_BYTES + work.weight / target.core_threads * 16)
-    outside += _GROUP_CYCLES + latency
+    block += gathered * target.gather_cycles / target.warp_size
+    block += gathered / threads * width / ROW_BYTES * times.fetch_cycles / together
+    outside = rows * columns * (4 / times.store_bytes + work.weight / target.core_threads * 16)
+    outside += times.start_cycles + latency
     return -(-tiles // target.cores) * (blocks * block + outside / together)
