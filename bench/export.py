@@ -4,7 +4,8 @@ usage: python -m bench.export [NET ...] [--rounds N] [--small]
 In: the nets of test/export/nets.py, with random weights. Out: for each net the greatest difference
 to weft's outputs, the fastest call of each on one thread, and its ratio to weft's (1.3: it takes
 1.3 times as long). C is built here (`gcc`, `clang`: march="native"; "any machine": 16-byte
-vectors), WebAssembly runs in wasmtime and in node, what is not installed is left out.
+vectors), WebAssembly runs in wasmtime and in node (there also on two threads); what is not
+installed is left out.
 Invariant: all take turns, call by call, in one process (node: a process of its own, at the end).
 """
 
@@ -38,7 +39,7 @@ SMALL = CASES
 NODE = """
 import { load } from "./model.js";
 import { readFileSync } from "node:fs";
-const model = await load("./model.wasm");
+const model = await load("./model.wasm", { threads: Number(process.argv[3]) });
 const given = JSON.parse(readFileSync("./given.json"));
 for (const { name, dtype } of model.inputs) {
   const Kind = { float32: Float32Array, int32: Int32Array }[dtype];
@@ -51,6 +52,7 @@ for (let i = 0; i < Number(process.argv[2]); i++) {
   best = Math.min(best, performance.now() - started);
 }
 console.log(best / 1000);
+model.close();
 """
 
 
@@ -109,8 +111,9 @@ def in_wasmtime(case: Case, outputs: list[np.ndarray], module: bytes) -> Runner:
     return Runner("WASM wasmtime", lambda: model.run(arrays, sizes, outputs))
 
 
-def in_node(case: Case, folder: Path, rounds: int) -> float:
+def in_node(case: Case, folder: Path, rounds: int, threads: int = 1) -> float:
     """The fastest call in node, in seconds."""
+    export.wasm(case.function, case.given(), folder / "model.wasm", threads=threads)
     names = [p for p in case.function.__code__.co_varnames if p != "self"]
     arrays, sizes = case.calls[0]
     given: dict[str, Any] = dict(zip(names, [a.ravel().tolist() for a in arrays], strict=False))
@@ -118,7 +121,7 @@ def in_node(case: Case, folder: Path, rounds: int) -> float:
     (folder / "given.json").write_text(json.dumps(given))
     (folder / "try.mjs").write_text(NODE)
     (folder / "package.json").write_text('{"type": "module"}')
-    command = ["node", "try.mjs", str(rounds)]
+    command = ["node", "try.mjs", str(rounds), str(threads)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600)
     if done.returncode:
         raise SystemExit(done.stderr)
@@ -150,6 +153,7 @@ def measure(name: str, case: Case, rounds: int) -> None:
         rows = [(r.name, r.best, difference(r.first, expected)) for r in runners]
         if shutil.which("node"):
             rows.append(("WASM node", in_node(case, folder, rounds), None))
+            rows.append(("WASM node, 2 threads", in_node(case, folder, rounds, 2), None))
     own = rows[0][1]
     for label, best, error in rows:
         shown = "" if error is None else f"  difference {error:.1e}"

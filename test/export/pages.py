@@ -1,16 +1,19 @@
 """Exported pages in a real browser: drawn on, clicked, read.
 
 In: a page. Out: `open_page`, a headless chromium in which a page is ready; `draw`, strokes of a
-pointer. SwiftShader is the GPU where there is none.
+pointer; `served`, a folder over HTTP. SwiftShader is the GPU where there is none.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from test.optional import need, need_program
@@ -89,8 +92,8 @@ class Page:
 
 
 @contextmanager
-def open_page(path: Path, backend: str) -> Iterator[Page]:
-    """A page, ready, in a browser of its own."""
+def browser(backend: str = "wasm") -> Iterator[Any]:
+    """A headless chromium of one's own."""
     chrome = need("selenium.webdriver.chrome.webdriver")
     options = need("selenium.webdriver.chrome.options").Options()
     options.binary_location = need_program("chromium", "chromium-browser")
@@ -101,9 +104,46 @@ def open_page(path: Path, backend: str) -> Iterator[Page]:
     service = need("selenium.webdriver.chrome.service").Service(need_program("chromedriver"))
     driver = chrome.WebDriver(options=options, service=service)
     try:
+        yield driver
+    finally:
+        driver.quit()
+
+
+@contextmanager
+def open_page(path: Path, backend: str) -> Iterator[Page]:
+    """A page, ready, in a browser of its own."""
+    with browser(backend) as driver:
         driver.get(f"{path.as_uri()}#{backend}")
         page = Page(driver)
         assert page.wait("document.body.dataset.ready") == backend
         yield page
+
+
+ISOLATION = {
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Embedder-Policy": "require-corp",
+}
+
+
+@contextmanager
+def served(folder: Path, headers: Mapping[str, str]) -> Iterator[str]:
+    """The address of a folder's files, sent with these headers."""
+
+    class Handler(SimpleHTTPRequestHandler):
+        def end_headers(self) -> None:
+            for name, value in headers.items():
+                self.send_header(name, value)
+            super().end_headers()
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(folder)))
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
     finally:
-        driver.quit()
+        server.shutdown()
+        server.server_close()
+        thread.join()

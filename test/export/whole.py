@@ -3,9 +3,9 @@
 In: the nets of nets.py. Out: a line for each net and each way to run it, with the greatest
 difference to weft's outputs; exit code 1 where one is beyond the tolerance of test_write_c.py.
 C with gcc, clang and tcc, with vectors of any machine and of this machine, with threads, and under
-the sanitizers; WebAssembly in wasmtime and node, and in chromium as a page, which also runs on
-WebGPU. What is not installed is left out, and said. `--large` adds ResNet-18 and
-MobileNet as they are.
+the sanitizers; WebAssembly in wasmtime and node (with threads too), and in chromium as a page,
+which also runs on WebGPU. What is not installed is left out, and said. `--large` adds ResNet-18
+and MobileNet as they are.
 """
 
 from __future__ import annotations
@@ -106,15 +106,15 @@ def _shaped(found: Any, expected: Outputs) -> Outputs:
     ]
 
 
-def in_node(case: Case, expected: Outputs, folder: Path) -> Outputs:
+def in_node(case: Case, expected: Outputs, folder: Path, threads: int = 1) -> Outputs:
     """What the loader gives in node."""
-    export.wasm(case.function, case.given(), folder / "model.wasm")
+    export.wasm(case.function, case.given(), folder / "model.wasm", threads=threads)
     (folder / "package.json").write_text('{"type": "module"}')
     (folder / "calls.json").write_text(json.dumps(_calls(case)))
     script = f"""import {{ load }} from "./model.js";
     import {{ readFileSync }} from "node:fs";
     {_SCRIPT}
-    const model = await load("./model.wasm");
+    const model = await load("./model.wasm", {{ threads: {threads} }});
     console.log(JSON.stringify(await all(model, JSON.parse(readFileSync("calls.json")))));"""
     (folder / "try.mjs").write_text(script)
     done = subprocess.run(
@@ -149,6 +149,7 @@ def ways(case: Case, expected: Outputs, is_large: bool) -> Iterator[tuple[str, s
         yield "C sanitized", "cc", lambda folder: sanitized(case, expected, folder), TOLERANCE
     yield "WASM wasmtime", "", lambda folder: in_wasmtime(case, expected, folder), TOLERANCE
     yield "WASM node", "node", lambda folder: in_node(case, expected, folder), TOLERANCE
+    yield "WASM 3 threads", "node", lambda folder: in_node(case, expected, folder, 3), TOLERANCE
     if not is_large:
         for backend, tolerance in (("wasm", TOLERANCE), ("webgpu", GPU_TOLERANCE)):
             name = f"chromium {backend}"

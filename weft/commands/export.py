@@ -42,7 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "any number from 1 to 8. Of ONNX files: the sizes that the file leaves open, as x=[4,16]",
     )
     parser.add_argument("--march", choices=("native",), help="C: vectors of this machine")
-    parser.add_argument("--threads", type=int, default=1, help="C: threads that share kernels")
+    parser.add_argument(
+        "--threads", type=int, default=1, help="C, WASM: threads that share kernels"
+    )
     parser.add_argument("--weights", choices=("inline", "file"), help="C: where weights are")
     parser.add_argument("--view", choices=("draw", "image", "text", "plain"), help="web: the page")
     parser.add_argument("--labels", help="web: a file with a label on each line")
@@ -59,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         options = {"march": args.march, "threads": args.threads, "weights": args.weights}
         written = export.c(function, inputs, path, **options)
     elif args.to == "wasm":
-        written = export.wasm(function, inputs, path)
+        written = export.wasm(function, inputs, path, threads=args.threads)
     else:
         labels = Path(args.labels).read_text().splitlines() if args.labels else None
         written = export.web(

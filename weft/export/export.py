@@ -17,7 +17,7 @@ from weft.errors import ArgumentError
 from weft.export.build import build_plan
 from weft.export.capture import Captured, capture
 from weft.export.write_c import COptions, write_c
-from weft.export.write_wasm import WASM, loader_text, types_text, write_wasm
+from weft.export.write_wasm import loader_text, types_text, wasm_target, write_wasm
 from weft.export.write_web import page_options, write_web
 from weft.machine import Target
 
@@ -64,18 +64,22 @@ def c(
     return written
 
 
-def wasm(function: Callable[..., Any], inputs: Any, path: str | Path) -> list[Path]:
+def wasm(
+    function: Callable[..., Any], inputs: Any, path: str | Path, *, threads: int = 1
+) -> list[Path]:
     """Write a function as a WebAssembly module: `path` (a .wasm file) with its weights, and beside
     it a loader in JavaScript with its types.
 
     The module imports nothing; any engine with SIMD runs it. The loader gives
     `const model = await load(url)`, whose `model.run({x: new Float32Array(...)})` takes and gives
-    typed arrays by name.
+    typed arrays by name. With `threads` kernels are shared by up to so many threads: the module
+    imports a shared memory, and the loader starts workers (`load(url, {threads: 4})`).
     """
+    _check_threads(threads)
     target = _path(path, ".wasm")
     captured = capture(function, inputs, target.stem)
-    plan = build_plan(captured, WASM)
-    module = write_wasm(plan)
+    plan = build_plan(captured, wasm_target(threads))
+    module = write_wasm(plan, threads)
     written = [target, target.with_suffix(".js"), target.with_suffix(".d.ts")]
     target.write_bytes(module)
     written[1].write_text(loader_text())
@@ -127,9 +131,13 @@ def _path(path: str | Path, suffix: str) -> Path:
 def _c_target(path: str | Path, march: str | None, threads: int) -> Target:
     if march not in (None, "native"):
         raise ArgumentError(f'march is None (any machine) or "native" (this one), found {march!r}')
+    _check_threads(threads)
+    return replace(PORTABLE, has_threads=threads > 1, cores=threads)
+
+
+def _check_threads(threads: int) -> None:
     if type(threads) is not int or not 1 <= threads <= 256:
         raise ArgumentError(f"threads is a number from 1 to 256, found {threads!r}")
-    return replace(PORTABLE, has_threads=threads > 1, cores=threads)
 
 
 def _machine(captured: Captured, target: Target, march: str | None) -> Target:

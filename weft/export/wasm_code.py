@@ -8,12 +8,13 @@ checked before anything runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from weft.errors import ExportError
 from weft.export.plan import CONSTANT, STATE, Copy, Draw, Launch, Plan
+from weft.export.wasm_pool import POOL_BYTES, pool_ir
 from weft.helpers import round_up
 from weft.renderer.base import ProgramSpec
 from weft.uop.node import UOp
@@ -36,6 +37,7 @@ class Addresses:
     arguments: dict[int, int] = field(default_factory=dict)  # of a step
     random: int = 0
     keys: int = 0
+    pool: int = 0
     end: int = 0
 
 
@@ -49,6 +51,7 @@ def place_all(plan: Plan, slots: Mapping[int, int]) -> Addresses:
         return at
 
     found.random = take(16)
+    found.pool = take(POOL_BYTES)
     draws = sum(kind == "draw" for kind, _ in plan.events)
     found.keys = take(16 * draws)
     for position, count in slots.items():
@@ -139,22 +142,30 @@ class _Text:
         self.lines += [f"wrong{number}:", f"  ret i32 {code}", f"right{number}:"]
 
 
-def frame_ir(plan: Plan, specs: Mapping[int, ProgramSpec], places: Addresses) -> str:
-    """`run` takes the sizes as i32 and gives a code; `reset`; `seed` takes an i64."""
+def frame_ir(
+    plan: Plan, specs: Mapping[int, ProgramSpec], places: Addresses, threads: int = 1
+) -> str:
+    """`run` takes the sizes as i32 and gives a code; `reset`; `seed` takes an i64; with threads
+    `work`, in which workers stay."""
     names = sorted({plan.kernels[n].name for n in specs})
     lines = [f"declare void @{name}(ptr, i64, i64)" for name in names]
     lines.append("declare void @llvm.memcpy.p0.p0.i32(ptr, ptr, i32, i1)")
     lines.append("declare void @llvm.memset.p0.i32(ptr, i8, i32, i1)")
     if plan.events:
         lines += _threefry_ir()
-    lines += _run_ir(plan, specs, places)
+    shared = [n for n in specs if specs[n].threads_n > 1] if threads > 1 else []
+    if threads > 1:
+        lines += pool_ir([plan.kernels[n].name for n in shared], places.pool, threads)
+    lines += _run_ir(plan, specs, places, shared)
     lines += _reset_ir(plan, places)
     if plan.events:
         lines += _seed_ir(places)
     return "\n".join([*lines, ""])
 
 
-def _run_ir(plan: Plan, specs: Mapping[int, ProgramSpec], places: Addresses) -> list[str]:
+def _run_ir(
+    plan: Plan, specs: Mapping[int, ProgramSpec], places: Addresses, shared: Sequence[int]
+) -> list[str]:
     body = _Text()
     sizes = {}
     for size in plan.sizes:
@@ -183,6 +194,10 @@ def _run_ir(plan: Plan, specs: Mapping[int, ProgramSpec], places: Addresses) -> 
             elif isinstance(value, str):
                 body.write(f"store i64 {sizes[value]}, {place}")
         parts = specs[step.kernel].threads_n
+        if step.kernel in shared:
+            number = shared.index(step.kernel)
+            body.write(f"call void @pool_run(i32 {number}, {pointer(at)}, i32 {parts})")
+            continue
         name = plan.kernels[step.kernel].name
         body.write(f"call void @{name}({pointer(at)}, i64 0, i64 {parts})")
     body.write(f"ret i32 {OK}")

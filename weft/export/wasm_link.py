@@ -6,13 +6,13 @@ linking (github.com/WebAssembly/tool-conventions).
 Invariant: a module imports nothing but, where it is shared, its memory; an object that asks for
 anything else is refused by name.
 
-    memory:  [fixed data of the plan][data of the object][stack, growing down]
+    memory:  [fixed data of the plan][data of the object][stack, growing down] ... a stack each
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from weft.errors import ExportError
@@ -250,10 +250,13 @@ def _read_segments(found: _Object) -> None:
 # ------------------------------------------------------------ linking
 @dataclass(frozen=True)
 class Layout:
-    """Where things are in memory: the object's data begins at `start`, after what the plan has."""
+    """Where things are in memory: the object's data begins at `start`, after what the plan has.
+    With several `stacks` a module is for as many instances over one shared memory, which it
+    imports: `init` fills that memory, and each instance moves `__stack_pointer` to its stack."""
 
     start: int
     stack: int = 1 << 20
+    stacks: int = 1
 
 
 def link(
@@ -261,9 +264,10 @@ def link(
     exports: Sequence[str],
     layout: Layout,
     fixed: Mapping[int, bytes],
-    customs: Mapping[str, bytes],
+    customs: Callable[[int], Mapping[str, bytes]],
 ) -> bytes:
-    """The module: `fixed` is data by address, `customs` are sections to carry along."""
+    """The module: `fixed` is data by address, `customs` are sections to carry along, which may
+    tell how many pages of memory there are."""
     found = _read(data)
     if found.imports:
         raise ExportError(
@@ -277,33 +281,78 @@ def link(
     code = bytearray(found.sections[_CODE])
     _relocate(found, code)
     top = -(-at // 16) * 16 + layout.stack
-    pages = -(-top // PAGE)
+    needed = top + (layout.stacks - 1) * layout.stack
+    pages = -(-needed // PAGE)
     if pages > MOST_PAGES:
-        raise ExportError(f"the model needs {top} bytes, a module of WebAssembly has 4 GiB at most")
+        raise ExportError(
+            f"the model needs {needed} bytes, a module of WebAssembly has 4 GiB at most"
+        )
     segments = [(address, bytes(part)) for address, part in sorted(fixed.items()) if part]
     segments += [(s.address, bytes(s.data)) for s in found.segments if any(s.data)]
     functions = {s.name: s.index for s in found.symbols if s.kind == 0 and s.name}
     named = [text(name) + b"\0" + unsigned(functions[name]) for name in exports]
-    pointer = b"\x7f\1\x41" + signed(top) + b"\x0b"
+    named.append(text("memory") + b"\2\0")
+    types, kinds = found.sections[_TYPE], found.sections[_FUNCTION]
+    is_shared = layout.stacks > 1
+    if is_shared:
+        types, number = _appended(types, b"\x60\0\0")
+        kinds, function = _appended(kinds, unsigned(number))
+        code = bytearray(_appended(bytes(code), _init_body(segments))[0])
+        named += [text("init") + b"\0" + unsigned(function), text(_STACK_POINTER) + b"\3\0"]
+        memory = section(_IMPORT, vector([_shared_memory(pages)]))
+    else:
+        memory = section(_MEMORY, vector([b"\0" + unsigned(pages)]))
+    pointer = b"\x7f\1\x41" + signed(_as_signed(top)) + b"\x0b"
     parts = [
         _MAGIC,
-        section(_TYPE, found.sections[_TYPE]),
-        section(_FUNCTION, found.sections[_FUNCTION]),
-        section(_MEMORY, vector([b"\0" + unsigned(pages)])),
+        section(_TYPE, types),
+        memory if is_shared else b"",
+        section(_FUNCTION, kinds),
+        b"" if is_shared else memory,
         section(_GLOBAL, vector([pointer])),
-        section(_EXPORT, vector([*named, text("memory") + b"\2\0"])),
+        section(_EXPORT, vector(named)),
         section(_DATA_COUNT, unsigned(len(segments))) if segments else b"",
         section(_CODE, bytes(code)),
-        section(_DATA, vector([_segment(*part) for part in segments])) if segments else b"",
-        *[section(0, text(name) + body) for name, body in customs.items()],
+        section(_DATA, vector([_segment(*part, is_shared) for part in segments]))
+        if segments
+        else b"",
+        *[section(0, text(name) + body) for name, body in customs(pages).items()],
     ]
     return b"".join(parts)
 
 
-def _segment(address: int, data: bytes) -> bytes:
-    # an address above 2 GiB is a negative number to i32.const
-    start = address - (1 << 32) if address >> 31 else address
-    return b"\0\x41" + signed(start) + b"\x0b" + unsigned(len(data)) + data
+def _shared_memory(pages: int) -> bytes:
+    """The import of a memory that does not grow and that several threads have."""
+    return text("env") + text("memory") + b"\2\3" + unsigned(pages) + unsigned(pages)
+
+
+def _appended(items: bytes, item: bytes) -> tuple[bytes, int]:
+    """A vector with one more item, and the number of that item."""
+    reader = Reader(items)
+    count = reader.number()
+    return unsigned(count + 1) + items[reader.at :] + item, count
+
+
+def _init_body(segments: Sequence[tuple[int, bytes]]) -> bytes:
+    """The code of `init`: every instance has the data, one of them puts it into memory."""
+    code = bytearray(b"\0")
+    for number, (address, data) in enumerate(segments):
+        # i32.const to, i32.const 0, i32.const bytes, memory.init
+        code += b"\x41" + signed(_as_signed(address)) + b"\x41\0\x41" + signed(len(data))
+        code += b"\xfc\x08" + unsigned(number) + b"\0"
+    return unsigned(len(code) + 1) + bytes(code) + b"\x0b"
+
+
+def _as_signed(address: int) -> int:
+    """An address above 2 GiB is a negative number to i32.const."""
+    return address - (1 << 32) if address >> 31 else address
+
+
+def _segment(address: int, data: bytes, is_passive: bool) -> bytes:
+    contents = unsigned(len(data)) + data
+    if is_passive:
+        return b"\1" + contents
+    return b"\0\x41" + signed(_as_signed(address)) + b"\x0b" + contents
 
 
 def _relocate(found: _Object, code: bytearray) -> None:

@@ -1,6 +1,7 @@
 """The WebAssembly writer: a plan as one module with its weights, and a loader in JavaScript.
 
-In: a plan. Out: the bytes of a module that imports nothing; what it takes and gives is written in
+In: a plan. Out: the bytes of a module that imports nothing (one for threads: its memory); what it
+takes and gives is written in
 its section "weft", where the loader reads it.
 Sits above `wasm_code` and `wasm_link`; `export.wasm` calls it.
 Invariant: a module touches no memory but its own, at addresses that are fixed when it is written.
@@ -11,6 +12,7 @@ from __future__ import annotations
 import importlib
 import json
 import re
+from dataclasses import replace
 from importlib import resources
 from typing import Any
 
@@ -53,21 +55,27 @@ _KINDS = {
 }
 
 
-def write_wasm(plan: Plan) -> bytes:
-    """The module of a plan that was built for `WASM`."""
-    return _write(plan, True)[0]
+def wasm_target(threads: int = 1) -> Target:
+    """A machine that so many threads share."""
+    return replace(WASM, has_threads=threads > 1, cores=threads)
+
+
+def write_wasm(plan: Plan, threads: int = 1) -> bytes:
+    """The module of a plan that was built for `wasm_target(threads)`. One for several threads
+    imports its memory, which is shared."""
+    return _write(plan, True, threads)[0]
 
 
 def write_wasm_apart(plan: Plan) -> tuple[bytes, dict[int, int]]:
     """The module without its constants, and the address at which each of them belongs."""
-    module, places = _write(plan, False)
+    module, places = _write(plan, False, 1)
     numbers = [n for n, memory in enumerate(plan.memories) if memory.kind == CONSTANT]
     return module, {number: places.memories[number] for number in numbers}
 
 
-def _write(plan: Plan, has_constants: bool) -> tuple[bytes, Addresses]:
+def _write(plan: Plan, has_constants: bool, threads: int) -> tuple[bytes, Addresses]:
     verify(plan)
-    renderer = LLVMRenderer(WASM)
+    renderer = LLVMRenderer(wasm_target(threads))
     specs: dict[int, ProgramSpec] = {}
     texts = []
     for number, kernel in enumerate(plan.kernels):
@@ -79,12 +87,20 @@ def _write(plan: Plan, has_constants: bool) -> tuple[bytes, Addresses]:
         if isinstance(step, Launch)
     }
     places = place_all(plan, slots)
-    texts.append(frame_ir(plan, specs, places))
+    texts.append(frame_ir(plan, specs, places, threads))
     exports = ["run", "reset", *(["seed"] if plan.events else [])]
-    about = json.dumps(describe(plan, places.memories)).encode()
+    exports += ["work"] if threads > 1 else []
+
+    def customs(pages: int) -> dict[str, bytes]:
+        about = describe(plan, places.memories)
+        if threads > 1:
+            about |= {"threads": threads, "pages": pages, "stack": STACK}
+        return {"weft": json.dumps(about).encode()}
+
     data = fixed_data(plan, places, has_constants)
-    module = link(_emit(texts), exports, Layout(places.end, STACK), data, {"weft": about})
-    return module, places
+    features = FEATURES + (",+atomics" if threads > 1 else "")
+    layout = Layout(places.end, STACK, threads)
+    return link(_emit(texts, features), exports, layout, data, customs), places
 
 
 _FMA = re.compile(r"@llvm\.fma\.(\w+)")
@@ -101,7 +117,7 @@ def _own_fma(text: str) -> str:
     return "\n".join([*[_FMA.sub(r"@weft.fma.\1", line) for line in kept], *fma_ir(kinds), ""])
 
 
-def _emit(texts: list[str]) -> bytes:
+def _emit(texts: list[str], features: str = FEATURES) -> bytes:
     """One object of several modules of IR."""
     try:
         binding = importlib.import_module("llvmlite.binding")
@@ -112,7 +128,7 @@ def _emit(texts: list[str]) -> bytes:
     binding.initialize_all_targets()
     binding.initialize_all_asmprinters()
     machine = binding.Target.from_triple(TRIPLE).create_target_machine(
-        cpu="generic", features=FEATURES, opt=2, reloc="static"
+        cpu="generic", features=features, opt=2, reloc="static"
     )
     head = f'target triple = "{TRIPLE}"\ntarget datalayout = "{machine.target_data}"\n'
     try:
@@ -163,9 +179,12 @@ def types_text(plan: Plan) -> str:
             "  run(given: Inputs): Outputs;",
             "  reset(): void;",
             "  seed(seed: number | bigint): void;",
+            "  readonly threads: number;",
+            "  close(): void;",
             "}",
             "export function load(",
             "  source: string | URL | ArrayBuffer | Uint8Array | Response | WebAssembly.Module,",
+            "  options?: { threads?: number },",
             "): Promise<Model>;",
             "",
         ]

@@ -4,7 +4,8 @@
 //   const model = await load(new URL("./model.wasm", import.meta.url));
 //   const { output } = model.run({ image: new Float32Array(784) });
 //
-// Inputs are typed arrays, row by row; sizes are numbers. Outputs are new typed arrays.
+// Inputs are typed arrays, row by row; sizes are numbers. Outputs are new typed arrays. A module
+// that was exported for threads is shared by workers: load(url, { threads: 4 }), and close() at the end.
 
 const ARRAYS = {
   bool: Uint8Array, int8: Int8Array, uint8: Uint8Array, int16: Int16Array, uint16: Uint16Array,
@@ -77,9 +78,80 @@ async function compile(source) {
   return WebAssembly.compile(await response.arrayBuffer());
 }
 
+// ------------------------------------------------------------ threads
+// A worker is another instance over the same memory, with a stack of its own; it stays in work().
+const WORKER = `
+const serve = ({ module, memory, stack }, tell) => {
+  const { exports } = new WebAssembly.Instance(module, { env: { memory } });
+  exports.__stack_pointer.value += stack;
+  tell("ready");
+  exports.work();
+};`;
+
+async function startWorker(given) {
+  if (typeof Worker === "undefined" && typeof process !== "undefined" && process.versions?.node) {
+    const { Worker: NodeWorker } = await import("node:worker_threads");
+    const text = `${WORKER}
+      const { parentPort, workerData } = require("node:worker_threads");
+      serve(workerData, (word) => parentPort.postMessage(word));`;
+    const worker = new NodeWorker(text, { eval: true, workerData: given });
+    await new Promise((done, failed) => { worker.once("message", done); worker.once("error", failed); });
+    // a program may end without close()
+    worker.unref();
+    return worker;
+  }
+  const text = `${WORKER} onmessage = ({ data }) => serve(data, postMessage);`;
+  const url = URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
+  const worker = new Worker(url);
+  try {
+    await new Promise((done, failed) => {
+      worker.onmessage = done;
+      worker.onerror = (event) => failed(new Error(`a worker cannot start: ${event.message}`));
+      worker.postMessage(given);
+    });
+  } catch (error) {
+    worker.terminate();
+    throw error;
+  } finally {
+    URL.revokeObjectURL(url);
+  }
+  return worker;
+}
+
+// How many threads a call has: what is asked for, else what the machine and the page allow.
+function threadsOf(about, asked) {
+  const most = about.threads ?? 1;
+  if (asked !== undefined && (!Number.isInteger(asked) || asked < 1 || asked > most)) {
+    throw new RangeError(`${about.name} was exported for 1 to ${most} threads, found ${asked}`);
+  }
+  const mayShare = globalThis.crossOriginIsolated ?? true;
+  if (asked > 1 && !mayShare) {
+    throw new Error(`${asked} threads need a page that is cross-origin isolated: serve it with the headers ` +
+      "Cross-Origin-Opener-Policy: same-origin and Cross-Origin-Embedder-Policy: require-corp");
+  }
+  const cores = globalThis.navigator?.hardwareConcurrency ?? most;
+  return asked ?? (mayShare ? Math.min(most, cores) : 1);
+}
+
+async function instantiateShared(module, about, threads) {
+  const memory = new WebAssembly.Memory({ initial: about.pages, maximum: about.pages, shared: true });
+  const instance = await WebAssembly.instantiate(module, { env: { memory } });
+  instance.exports.init();
+  const stacks = Array.from({ length: threads - 1 }, (_, i) => (i + 1) * about.stack);
+  const started = await Promise.allSettled(stacks.map((stack) => startWorker({ module, memory, stack })));
+  const workers = started.filter(({ value }) => value).map(({ value }) => value);
+  const wrong = started.find(({ status }) => status === "rejected");
+  if (wrong) {
+    workers.forEach((worker) => worker.terminate());
+    throw wrong.reason;
+  }
+  return { instance, workers };
+}
+
 export class Model {
-  constructor(instance, about) {
+  constructor(instance, about, workers = []) {
     this.instance = instance;
+    this.workers = workers;
     this.about = about;
     this.name = about.name;
     this.inputs = about.inputs;
@@ -114,6 +186,15 @@ export class Model {
   // The state as it was in the beginning.
   reset() { this.instance.exports.reset(); }
 
+  // How many threads share its kernels.
+  get threads() { return 1 + this.workers.length; }
+
+  // Ends its workers; calls go on alone.
+  close() {
+    this.workers.forEach((worker) => worker.terminate());
+    this.workers = [];
+  }
+
   // Random numbers begin anew, with those of Tensor.manual_seed(seed).
   seed(seed) {
     if (!this.instance.exports.seed) throw new Error(`${this.name} draws no random numbers`);
@@ -121,10 +202,13 @@ export class Model {
   }
 }
 
-export async function load(source) {
+export async function load(source, { threads } = {}) {
   const module = await compile(source);
-  const [about] = WebAssembly.Module.customSections(module, "weft");
-  if (!about) throw new Error("this module was not exported by weft: it has no section weft");
-  const instance = await WebAssembly.instantiate(module, {});
-  return new Model(instance, JSON.parse(new TextDecoder().decode(about)));
+  const [section] = WebAssembly.Module.customSections(module, "weft");
+  if (!section) throw new Error("this module was not exported by weft: it has no section weft");
+  const about = JSON.parse(new TextDecoder().decode(section));
+  const count = threadsOf(about, threads);
+  if (!about.threads) return new Model(await WebAssembly.instantiate(module, {}), about);
+  const { instance, workers } = await instantiateShared(module, about, count);
+  return new Model(instance, about, workers);
 }
