@@ -100,6 +100,7 @@ codegen.decompose.*
 codegen.*
 contracts
 device
+collective
 runtime.*
 engine.*
 mixin.once

@@ -65,6 +65,42 @@ def test_each_rank_has_its_part_and_all_have_the_sums() -> None:
     assert sorted(out.splitlines()) == ["rank 0 is right", "rank 1 is right"]
 
 
+def test_collectives_with_shared_memory_and_with_messages() -> None:
+    code, out, err = run(
+        """
+        from weft.device import Buffer
+        from weft.dtype import dtypes
+        from weft.engine.add_up import add_up
+        rows = np.random.default_rng(1).standard_normal((3, 1001)).astype(np.float32)
+        def memories(data):
+            made = [Buffer(d, data.shape[1], dtypes.float32).allocate() for d in devices]
+            made[ranks.rank].copyin(data[ranks.rank].tobytes())
+            return made
+        own = ranks.rank
+        for shared in (True, False):
+            assert len(ranks._windows) == (2 if shared else 0)
+            values = memories(rows)
+            ranks.all_reduce(values, add_up)
+            assert np.array_equal(values[own].numpy(), (rows[0] + rows[1]) + rows[2])
+            sources, targets = memories(rows[:, :999]), memories(rows[:, :999] * 0)
+            ranks.all_to_all(targets, sources)
+            expected = rows[:, :999].reshape(3, 3, 333).transpose(1, 0, 2).reshape(3, 999)
+            assert np.array_equal(targets[own].numpy(), expected[own])
+            wide = memories(np.zeros((3, 3003), np.float32))
+            ranks.all_gather(wide, memories(rows))
+            assert np.array_equal(wide[own].numpy(), rows.reshape(-1))
+            cut = Tensor(rows).shard(devices, 0)
+            assert np.allclose((cut @ Tensor(rows.T.copy()).to(devices)).numpy(), rows @ rows.T)
+            ranks.barrier()
+            ranks._windows.clear()
+        os.write(1, b"right\\n")
+        """,
+        count=3,
+    )
+    assert code == 0, err
+    assert out.splitlines() == ["right"] * 3
+
+
 def test_ranks_that_do_different_things_are_told_their_lines() -> None:
     code, _, err = run(
         """

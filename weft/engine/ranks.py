@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
+from weft.collective import Message
 from weft.device import Buffer, Device
 from weft.engine.prepared import Prepared
 
@@ -29,25 +30,25 @@ class AbsentRunner:
 ABSENT: Any = AbsentRunner()
 
 
-def transfer(target: Buffer, source: Buffer) -> None:
-    """Move bytes between devices, of which some may be other processes'."""
-    receiver, sender = Device[target.device], Device[source.device]
-    if receiver.rank is None and sender.rank is None:
-        receiver.queue.copy(target, source)
-        return
-    if sender.rank is None or sender.rank == receiver.rank:
-        if receiver.is_here:
-            receiver.queue.copy(target, source)
-        return
-    ranks = sender.ranks
-    if receiver.rank is None:
-        if sender.is_here:
-            receiver.queue.copy(target, source)
-        ranks.broadcast(target, sender.rank)
-    elif sender.is_here:
-        ranks.send(source, receiver.rank)
-    elif receiver.is_here:
-        ranks.receive(target, sender.rank)
+def transfer(pairs: Sequence[tuple[Buffer, Buffer]]) -> None:
+    """Move bytes between devices, (target, source) each, of which some may be other processes'.
+
+    Between processes it is one exchange: no target is a source.
+    """
+    messages: list[Message] = []
+    ranks: Any = None
+    for target, source in pairs:
+        receiver, sender = Device[target.device], Device[source.device]
+        if sender.rank is None or sender.rank == receiver.rank:
+            if receiver.is_here:
+                receiver.queue.copy(target, source)
+            continue
+        ranks = sender.ranks
+        # what each process has of its own is filled in all of them
+        takers = range(ranks.count) if receiver.rank is None else (receiver.rank,)
+        messages += [Message(sender.rank, source, taker, target) for taker in takers]
+    if messages:
+        ranks.exchange(messages)
 
 
 def agree(prepared: Prepared, devices: Sequence[str]) -> None:

@@ -470,7 +470,7 @@ def launch(step: Step, arguments: list[Buffer], values: dict[str, int]) -> None:
     if step.runner is None:
         target, source = arguments
         started = time.perf_counter()
-        transfer(target, source)
+        transfer([(target, source)])
         if DEBUG >= 2:
             Device[step.device].synchronize()
         _account("copy", step, 0, target.nbytes, time.perf_counter() - started)
