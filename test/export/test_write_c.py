@@ -104,6 +104,58 @@ def test_threads_share_kernels(flags: tuple[str, ...], tmp_path: Path) -> None:
     model.close()
 
 
+RACES = r"""
+#include "product.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static float x[150 * 200], outputs[2][150 * 300];
+
+static void *many(void *given) {
+  float *out = (float *)given;
+  product *model = NULL;
+  if (product_create(&model) != PRODUCT_OK) return given;
+  for (int i = 0; i < 20; i++) if (product_run(model, x, out) != PRODUCT_OK) return given;
+  product_destroy(model);
+  return NULL;
+}
+
+int main(void) {
+  pthread_t other;
+  for (int i = 0; i < 150 * 200; i++) x[i] = (float)(i % 17) - 8.0f;
+  if (pthread_create(&other, NULL, many, outputs[1])) return 1;
+  void *wrong = NULL;
+  int failed = many(outputs[0]) != NULL;
+  pthread_join(other, &wrong);
+  for (int i = 0; i < 150 * 300; i++) failed |= outputs[0][i] != outputs[1][i];
+  printf("%.9g\n", (double)outputs[0][7]);
+  return failed || wrong != NULL;
+}
+"""
+
+
+def test_threads_do_not_race(tmp_path: Path) -> None:
+    """Two contexts with threads of their own at the same time, under ThreadSanitizer."""
+    weight = Tensor(seeded(8).standard_normal((200, 300), np.float32)).realize()
+
+    def product(x: Tensor) -> Tensor:
+        return (x @ weight).relu()
+
+    given = (Tensor.zeros(150, 200),)
+    source, *_ = export.c(product, given, tmp_path / "product.c", threads=3, main=False)
+    (tmp_path / "races.c").write_text(RACES)
+    program = tmp_path / "races"
+    files = [str(tmp_path / "races.c"), str(source), "-o", str(program), "-lm", "-pthread"]
+    compile_c("cc", [*WARNINGS, "-O1", "-g", "-fsanitize=thread", *files])
+    code, out, said = run_program([str(program)])
+    assert code == 0 and "ThreadSanitizer" not in said, said
+    x = (np.arange(150 * 200) % 17 - 8).astype(np.float32).reshape(150, 200)
+    assert_near(
+        np.array(float(out)), product(Tensor(x)).numpy().astype(np.float64)[0, 7].reshape(())
+    )
+
+
 def test_native_vectors_give_the_same(tmp_path: Path) -> None:
     case = CASES["digits"]()
     expected = case.expected()
@@ -264,10 +316,49 @@ def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
     )
     whole = weights.read_bytes()
     damaged = tmp_path / "damaged.bin"
-    for data in (whole[:-1], whole + b"0", b"", whole[:20] + b"\0" + whole[21:]):
+    swapped = whole[:128] + whole[136:144] + whole[128:136] + whole[144:]
+    cases = [whole[:-1], whole + b"0", b"", whole[:20] + b"\0" + whole[21:], swapped]
+    for at in (64, 999, len(whole) - 1):
+        cases.append(whole[:at] + bytes([whole[at] ^ 0x80]) + whole[at + 1 :])
+    model = CModel(source, [], [np.zeros(10)], flags=("-O0",), weights=weights)
+    assert model.code == 0
+    model.close()
+    for data in cases:
         damaged.write_bytes(data)
-        model = CModel(source, [], [np.zeros(10)], flags=("-O0",), weights=damaged)
-        assert model.code == 6
+        context = ctypes.c_void_p()
+        assert model.call("load", str(damaged).encode(), ctypes.byref(context)) == 6
+        assert context.value is None
+
+
+def test_states_that_begin_with_something(tmp_path: Path) -> None:
+    """Beside weights in a file, and where there are no weights at all."""
+    weight = Tensor([1.0, 2.0, 3.0]).realize()
+
+    class Net:
+        def __init__(self) -> None:
+            self.total = Tensor([5.0, 6.0, 7.0]).contiguous().realize()
+
+        def weighted(self, x: Tensor) -> Tensor:
+            self.total.assign(self.total + x * weight)
+            return self.total * 1
+
+        def plain(self, x: Tensor) -> Tensor:
+            self.total.assign(self.total + x)
+            return self.total * 1
+
+    ones = np.ones(3, np.float32)
+    for name, options, step in (
+        ("weighted", {"weights": "file"}, [1, 2, 3]),
+        ("plain", {}, [1, 1, 1]),
+    ):
+        given = (Tensor(ones),)
+        function = getattr(Net(), name)
+        source, _, *more = export.c(function, given, tmp_path / f"{name}.c", **options)
+        model = CModel(source, [], [ones], flags=("-O1",), weights=more[0] if more else None)
+        for calls in (1, 2):
+            expected = np.array([5, 6, 7]) + calls * np.array(step)
+            np.testing.assert_array_equal(model.run([ones])[0], expected)
+        model.close()
 
 
 def test_each_kernel_has_its_line_above_it(tmp_path: Path) -> None:

@@ -148,7 +148,7 @@ def test_the_linker_places_code_as_wasm_ld_does(tmp_path: Path, monkeypatch: Any
     case = CASES["lstm"]()
     kept: list[bytes] = []
     emit = write_wasm._emit
-    monkeypatch.setattr(write_wasm, "_emit", lambda texts: kept.append(emit(texts)) or kept[-1])
+    monkeypatch.setattr(write_wasm, "_emit", lambda *given: kept.append(emit(*given)) or kept[-1])
     ours = exported(case, tmp_path / "lstm.wasm")
     (tmp_path / "lstm.o").write_bytes(kept[0])
     command = [linker, "--no-entry", "--export=run", "--export=reset", "--no-gc-sections"]

@@ -7,6 +7,8 @@ Invariant: what a caller may get wrong is an error code; a context is one block 
 
 from __future__ import annotations
 
+import numpy as np
+
 from weft.export.c_text import c_type, size_text
 from weft.export.plan import STATE, Plan, Value
 from weft.helpers import prod
@@ -295,6 +297,27 @@ def _reset(plan: Plan, upper: str) -> str:
     return "\n".join([*lines, f"  return {upper}_OK;", "}"])
 
 
+def _weight_sums(weights: bytes) -> tuple[int, int]:
+    """What the words of a file add up to, and what those sums do, in 64 bits (Fletcher, 1982): any
+    word that is changed, and any two that change places, are found."""
+    words = np.frombuffer(weights, "<u8")
+    return int(words.sum(dtype=np.uint64)), int(words.cumsum(dtype=np.uint64).sum(dtype=np.uint64))
+
+
+def _weight_check(upper: str, weights: bytes) -> list[str]:
+    first, second = _weight_sums(weights)
+    return [
+        "  uint64_t first = 0, second = 0;",
+        f"  for (size_t i = 0; i < {len(weights)}; i += 8) {{",
+        "    uint64_t word;",
+        "    memcpy(&word, (const unsigned char *)weights + i, 8);",
+        "    first += word;",
+        "    second += first;",
+        "  }",
+        f"  if (first != {first}ull || second != {second}ull) return {upper}_ERROR_WEIGHTS;",
+    ]
+
+
 def _create(plan: Plan, weights: bytes | None, has_pool: bool) -> str:
     name, upper = plan.name, plan.name.upper()
     given = "" if weights is None else "const void *weights, size_t weight_bytes, "
@@ -315,6 +338,7 @@ def _create(plan: Plan, weights: bytes | None, has_pool: bool) -> str:
             "  const uint16_t order = 1;",
             f"  if (weight_bytes != {len(weights)} || memcmp(weights, head, 40) != 0 ||",
             f"      *(const unsigned char *)&order != 1) return {upper}_ERROR_WEIGHTS;",
+            *_weight_check(upper, weights),
         ]
     lines += [
         "  unsigned char *start = (unsigned char *)memory;",

@@ -258,27 +258,21 @@ class _Writer:
         ]
 
     def _constants(self) -> list[str]:
-        plan = self.plan
-        numbers = [n for n, memory in enumerate(plan.memories) if memory.kind == CONSTANT]
-        if not numbers or self.options.has_weights_file:
+        """Weights, unless they are in a file, and what states begin with."""
+        arrays = []
+        for number, memory in enumerate(self.plan.memories):
+            if memory.kind == CONSTANT and not self.options.has_weights_file:
+                arrays.append((self.names[number], memory))
+            elif memory.kind == STATE and any(memory.contents or b""):
+                arrays.append((f"start_of_{memory.name}", memory))
+        if not arrays:
             return []
         lines = ["/* ---------------------------------------------------------------- weights */"]
-        for number in numbers:
-            memory = plan.memories[number]
+        for name, memory in arrays:
             assert memory.contents is not None
-            kind = c_type(memory.dtype)
-            lines.append(f"static const {kind} {self.names[number]}[{memory.size}] = {{")
+            lines.append(f"static const {c_type(memory.dtype)} {name}[{memory.size}] = {{")
             lines += [f"  {line}" for line in array_lines(memory.contents, memory.dtype)]
             lines.append("};")
-        starts = [n for n, memory in enumerate(plan.memories) if memory.kind == STATE]
-        for number in starts:
-            memory = plan.memories[number]
-            assert memory.contents is not None
-            if any(memory.contents):
-                kind = c_type(memory.dtype)
-                lines.append(f"static const {kind} start_of_{memory.name}[{memory.size}] = {{")
-                lines += [f"  {line}" for line in array_lines(memory.contents, memory.dtype)]
-                lines.append("};")
         return lines
 
     # ------------------------------------------------------------ the function
