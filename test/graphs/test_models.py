@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from test.graphs import models
 from test.graphs.models import FLOAT, INT64, Graph, model, node, tensor
 from test.optional import need, optional
 from weft import Tensor
+from weft.errors import DataError
 from weft.nn.onnx import OnnxRunner
 
 torch = optional("torch")
@@ -252,3 +254,41 @@ def test_a_model_is_one_program() -> None:
     assert all(runner({"x": x})["y"].tolist() == first for _ in range(3))
     (program,) = runner._programs.values()
     assert program.is_whole and program.jit.captured is not None
+
+
+def test_weights_in_constant_nodes_are_loaded_once(tmp_path: Path) -> None:
+    weights = np.random.default_rng(0).random((64, 32), dtype=np.float32)
+    data = model(
+        Graph(
+            [("x", FLOAT, [2, 64])],
+            [("y", FLOAT, None)],
+            [
+                node("Constant", [], ["w"], value=weights),
+                node("MatMul", ["x", "w"], ["y"]),
+            ],
+        )
+    )
+    path = tmp_path / "m.onnx"
+    path.write_bytes(data)
+    runner = OnnxRunner(path)
+    x = np.ones((2, 64), dtype=np.float32)
+    for _ in range(4):
+        np.testing.assert_allclose(runner({"x": x})["y"].numpy(), x @ weights, rtol=1e-5)
+    (program,) = runner._programs.values()
+    assert program.is_whole and program.jit.captured is not None
+    assert runner._kept.loaded.keys() == {"w"}
+
+
+def test_a_constant_node_behind_its_reader_is_refused() -> None:
+    data = model(
+        Graph(
+            [("x", FLOAT, [2])],
+            [("y", FLOAT, None)],
+            [
+                node("Add", ["x", "w"], ["y"]),
+                node("Constant", [], ["w"], value=np.ones(2, dtype=np.float32)),
+            ],
+        )
+    )
+    with pytest.raises(DataError, match="takes 'w', which no input, constant or node before it"):
+        OnnxRunner(data)

@@ -1,4 +1,4 @@
-"""Calls of functions that a model defines, replaced by the functions' nodes.
+"""Calls of functions that a model defines, replaced by the functions' nodes; constants apart.
 
 In: a `Model`. Out: its graph, in which every node is an operator. Sits between `model` and `run`.
 Invariant: every value inside of a call has a name of its own, and a function that calls itself,
@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from weft.errors import DataError
-from weft.graphs.model import Function, Graph, Model, Node, Reference
+from weft.graphs.model import Function, Graph, Model, Node, Reference, StoredTensor
 
 _MOST_NODES = 200_000
 _DEEPEST = 100
@@ -22,6 +22,36 @@ def inline_functions(model: Model) -> Graph:
     if not model.functions:
         return model.graph
     return _Inliner(model).graph(model.graph, {}, None, 0)
+
+
+def lift_constants(graph: Graph) -> Graph:
+    """The graph with tensors of Constant nodes among its constants, which are loaded once.
+
+    w = Constant(value=...); y = Conv(x, w)  ->  constants {w: ...}; y = Conv(x, w)
+    """
+    constants = dict(graph.constants)
+    nodes = []
+    for node in graph.nodes:
+        value = node.attributes.get("value")
+        is_constant = node.op_type == "Constant" and node.domain in ("", "ai.onnx")
+        if is_constant and isinstance(value, StoredTensor) and len(node.attributes) == 1:
+            (name,) = node.outputs if len(node.outputs) == 1 else ("",)
+            if name and name not in graph.inputs and name not in constants:
+                constants[name] = value
+                continue
+        nodes.append(replace(node, attributes=_lifted(node.attributes)))
+    return replace(graph, nodes=nodes, constants=constants)
+
+
+def _lifted(attributes: dict[str, Any]) -> dict[str, Any]:
+    found = {}
+    for key, value in attributes.items():
+        if isinstance(value, Graph):
+            value = lift_constants(value)
+        elif isinstance(value, list) and value and isinstance(value[0], Graph):
+            value = [lift_constants(one) for one in value]
+        found[key] = value
+    return found
 
 
 class _Inliner:

@@ -18,7 +18,7 @@ import numpy
 from weft.engine.jit import TinyJit
 from weft.errors import DataError, JitError, MissingKeyError, WeftError
 from weft.graphs.arrays import as_input, as_text
-from weft.graphs.inline import inline_functions
+from weft.graphs.inline import inline_functions, lift_constants
 from weft.graphs.model import Graph, load_model
 from weft.graphs.types import OnnxValue
 from weft.graphs.walk import Kept, Specialise, Walk
@@ -58,7 +58,9 @@ class OnnxRunner:
         max_turns: int = 1 << 16,
     ) -> None:
         model = load_model(model_path, data_root)
-        self.graph: Graph = inline_functions(model)
+        written = inline_functions(model)
+        _check_order(written)
+        self.graph: Graph = lift_constants(written)
         self.opsets = model.opsets
         self.metadata = model.metadata
         self.producer = model.producer
@@ -72,7 +74,6 @@ class OnnxRunner:
         self._static_seen: dict[str, set[bytes]] = {}
         self._programs: dict[Any, _Program] = {}
         self._symbolic = _Symbolic()
-        _check_order(self.graph)
 
     def __repr__(self) -> str:
         wanted = ", ".join(f"{name}: {_described(v)}" for name, v in self.graph_inputs.items())
