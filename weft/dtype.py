@@ -451,27 +451,37 @@ def fp8_to_float(bits: int, dtype: DType) -> float:
 
 # Types that NumPy lacks travel as integers of their size.
 _STORED_AS = {dtypes.bfloat16: "uint16", **dict.fromkeys(dtypes.fp8s, "uint8")}
+# NumPy takes microseconds to name a dtype; both are bounded by the types that there are
+_TO_NUMPY: dict[DType, Any] = {}
+_FROM_NUMPY: dict[Any, DType] = {}
 
 
 def to_numpy_dtype(dtype: DType) -> Any:
     """The NumPy dtype of the same storage; bfloat16 and fp8 travel as uint16 and uint8."""
+    found = _TO_NUMPY.get(dtype)
+    if found is not None:
+        return found
     import numpy
 
     if dtype.count != 1 or dtype.kind == "void" or dtype in dtypes.weaks:
         raise DTypeError(f"NumPy has no dtype for {dtype}; it has one for scalar, strong types")
-    return numpy.dtype(_STORED_AS.get(dtype, dtype.name))
+    return _TO_NUMPY.setdefault(dtype, numpy.dtype(_STORED_AS.get(dtype, dtype.name)))
 
 
 def from_numpy_dtype(numpy_dtype: Any) -> DType:
     """The type of a NumPy dtype, whatever its byte order; the ones of `ml_dtypes` included."""
     import numpy
 
-    name = numpy.dtype(numpy_dtype).name
+    given = numpy.dtype(numpy_dtype)
+    if given in _FROM_NUMPY:
+        return _FROM_NUMPY[given]
+    name = given.name
     name = _ML_DTYPES.get(name, name)
     found = BY_NAME.get(name)
     if found is None or found not in dtypes.all:
         names = " ".join(dtype.name for dtype in dtypes.all)
         raise DTypeError(f"NumPy's {name} has no dtype here; there are {names}")
+    _FROM_NUMPY[given] = found
     return found
 
 

@@ -117,7 +117,8 @@ def _from_numpy(data: Any, dtype: DType | None, device: str) -> UOp:
     import numpy
 
     found = from_numpy_dtype(data.dtype)
-    array = numpy.ascontiguousarray(data, dtype=data.dtype.newbyteorder("=")).reshape(data.shape)
+    native = data.dtype if data.dtype.isnative else data.dtype.newbyteorder("=")
+    array = numpy.ascontiguousarray(data, dtype=native).reshape(data.shape)
     chosen = found if dtype is None else strong_dtype(dtype)
     if chosen is not found:
         array, found = _convert_numpy(array, found, chosen)
