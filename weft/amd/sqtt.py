@@ -9,7 +9,7 @@ that was cut off, or there is a `DataError` that says where.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from weft.errors import DataError
@@ -65,9 +65,14 @@ _CDNA: tuple[tuple[str, int], ...] = (
     ("instruction", 16), ("program counter", 64), ("data", 48), ("issue", 32), ("counters", 64),
     ("register cs private", 48),
 )  # fmt: skip
+LAYOUTS = {
+    family: {layout[0]: layout for layout in layouts}
+    for family, layouts in (("rdna3", _RDNA3), ("rdna4", _RDNA4))
+}
+CDNA_NUMBERS = {name: (number, size) for number, (name, size) in enumerate(_CDNA)}
 _REALTIME_BIT = {"rdna3": 9, "rdna4": 7}
 # bits of fields: name -> (first, number), by packet
-_FIELDS: dict[str, dict[str, dict[str, tuple[int, int]]]] = {
+FIELDS: dict[str, dict[str, dict[str, tuple[int, int]]]] = {
     "rdna3": {
         "wave start": {"sa": (7, 1), "simd": (8, 2), "wgp": (10, 3), "slot": (13, 5)},
         "wave end": {"sa": (8, 1), "simd": (9, 2), "wgp": (11, 3), "slot": (15, 5)},
@@ -92,6 +97,18 @@ _FIELDS: dict[str, dict[str, dict[str, tuple[int, int]]]] = {
         "data": {"sa": (5, 1), "wgp": (6, 4), "slot": (10, 4), "simd": (14, 2), "data": (16, 32)},
     },
 }
+# numbers of operations, as recordings have them; branches say whether they were taken
+OPERATIONS = {
+    "rdna3": {
+        "scalar": 0, "scalar memory": 1, "taken": 3, "not taken": 4, "memory load": 0x22,
+        "memory store": 0x24, "shared load": 0x29, "shared store": 0x2B, "vector": 0, "other": 0,
+    },
+    "cdna": {
+        "scalar memory": 0, "scalar": 1, "memory store": 4, "vector": 5, "shared load": 6,
+        "shared store": 6, "taken": 12, "not taken": 13, "memory load": 14, "other": 15,
+    },
+}  # fmt: skip
+OPERATIONS["rdna4"] = OPERATIONS["rdna3"]
 _ISSUED = ("instruction", "valu", "immediate")
 
 
@@ -107,7 +124,7 @@ class Packet:
 
     def fields(self, family: str) -> dict[str, int]:
         """Its parts by name."""
-        layout = _FIELDS[family].get(self.name, {})
+        layout = FIELDS[family].get(self.name, {})
         return {name: self.bits >> first & (1 << n) - 1 for name, (first, n) in layout.items()}
 
 
@@ -207,4 +224,30 @@ def waves(data: bytes, arch: str) -> list[Wave]:
                 if place[3] == parts["slot"] and parts.get("simd", place[2]) == place[2]:
                     wave.issued.append((packet.time, packet.name, parts.get("operation", 0)))
                     break
+    return found
+
+
+def follow(
+    lines: Sequence[tuple[int, int, str, int]],
+    entry: int,
+    issued: Sequence[tuple[int, str, int]],
+    arch: str,
+) -> list[int]:
+    """The offset of each instruction that a wave issued: packets do not say it, branches do.
+
+    `lines` are offset, bytes, text and the target of a branch (or -1), `entry` is where the wave
+    begins. The walk ends where the code does, or where an address is computed.
+    """
+    taken = OPERATIONS[family_of(arch)]["taken"]
+    known = {offset: (size, text, target) for offset, size, text, target in lines}
+    found: list[int] = []
+    at = entry
+    for _, _, operation in issued:
+        if at not in known:
+            break
+        size, text, target = known[at]
+        found.append(at)
+        if text.startswith(("s_setpc", "s_swappc", "s_endpgm")):
+            break
+        at = target if target >= 0 and operation == taken else at + size
     return found

@@ -71,6 +71,22 @@ def write_count(form: Form) -> str:
     return text.finish("helper")
 
 
+def write_trace(form: Form) -> str:
+    """Notes a wave and a line: 16 bytes at the cursor, which stays at the end when it is there."""
+    text = HelperText(form.lanes)
+    block = text.load_state(state.TRACE, "ptr")
+    at = text.emit(f"load i64, ptr {block}, align 8")
+    end = text.emit(f"load i64, ptr {text.place(8, block)}, align 8")
+    entry = text.emit(f"inttoptr i64 {at} to ptr")
+    text.lines.append(f"  store ptr {text.place(0)}, ptr {entry}, align 8")
+    text.lines.append(f"  store i64 {text.word(0, 'i64')}, ptr {text.place(8, entry)}, align 8")
+    is_room = text.emit(f"icmp ult i64 {at}, {end}")
+    following = text.emit(f"add i64 {at}, 16")
+    goes_on = text.emit(f"select i1 {is_room}, i64 {following}, i64 {at}")
+    text.lines.append(f"  store i64 {goes_on}, ptr {block}, align 8")
+    return text.finish("helper")
+
+
 def write_jump(form: Form) -> str:
     """s_getpc, s_setpc, s_swappc and s_call: addresses are those of the code in memory."""
     text = HelperText(form.lanes)

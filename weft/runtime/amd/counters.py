@@ -10,17 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from weft.amd.operands import Operand
 from weft.helpers import prod
 from weft.runtime.amd import state
-from weft.runtime.amd.accesses import access_of, atomic_of
 from weft.runtime.amd.emulator import Launch
-from weft.runtime.amd.forms import name_of
+from weft.runtime.amd.kinds import kind_of
 from weft.runtime.amd.program import Line, Program
 
 # waves that a unit holds at most, and what its registers and memory are shared by
 _MOST_WAVES = {"gfx9": 32, "gfx1": 32}
 _SIMDS = {"gfx9": 4, "gfx1": 2}
 _REGISTERS = {"gfx9": 512, "gfx1": 1536}
+_SHARED = 1 << 16  # bytes of shared memory of a unit
 _GRANULE = {"gfx9": 8, "gfx1": 24}
 
 
@@ -37,12 +38,15 @@ class Counters:
     shared_bytes: int = 0
     shared_conflicts: int = 0
     barriers: int = 0
+    occupancy: int = 0  # waves that a unit holds at once, of the launch that holds most
     seconds: float = 0.0
     by_kind: dict[str, int] = field(default_factory=dict)
 
     def add(self, other: Counters) -> None:
         for entry in fields(self):
-            if entry.name != "by_kind":
+            if entry.name == "occupancy":
+                self.occupancy = max(self.occupancy, other.occupancy)
+            elif entry.name != "by_kind":
                 total = getattr(self, entry.name) + getattr(other, entry.name)
                 setattr(self, entry.name, total)
         for kind, count in other.by_kind.items():
@@ -50,30 +54,6 @@ class Counters:
 
     def as_dict(self) -> dict[str, Any]:
         return {entry.name: getattr(self, entry.name) for entry in fields(self)}
-
-
-def kind_of(line: Line) -> str:
-    """What an instruction is, by what it keeps busy."""
-    if line.instruction is None:
-        return "unknown"
-    name = name_of(line.instruction)
-    if name.startswith("s_wait"):
-        return "wait"
-    if name.startswith(("s_barrier", "s_cbranch", "s_branch", "s_endpgm", "s_setpc", "s_swappc")):
-        return "control"
-    if name.startswith(("s_delay", "s_nop", "s_clause", "s_sleep", "s_set_inst")):
-        return "hint"
-    if name.startswith(("v_wmma", "v_mfma")):
-        return "matrix"
-    if " :: " in name:
-        return "dual"
-    access = access_of(name)
-    if access is not None:
-        kinds = {"ds": "shared", "s": "scalar memory", "scratch": "scratch"}
-        return kinds.get(access.memory, "memory")
-    if atomic_of(name) is not None:
-        return "shared" if name.startswith("ds_") else "memory"
-    return "vector" if name.startswith("v_") else "scalar" if name.startswith("s_") else "other"
 
 
 def block_entries(program: Program) -> list[int]:
@@ -93,11 +73,23 @@ def counted(launch: Launch, before: list[int], seconds: float) -> Counters:
             by_kind[kind] = by_kind.get(kind, 0) + new - old
             total += new - old
     groups = prod(launch.grid)
+    registers = _registers(program)
+    held = occupancy(program.arch, registers, launch.shared_bytes, launch.waves, _SHARED)
     return Counters(
         1, groups, groups * launch.waves, total, launch.total(state.BYTES_READ),
         launch.total(state.BYTES_WRITTEN), launch.total(state.LDS_BYTES_MOVED),
-        launch.total(state.LDS_CONFLICTS), launch.total(state.BARRIERS), seconds, by_kind,
+        launch.total(state.LDS_CONFLICTS), launch.total(state.BARRIERS), held, seconds, by_kind,
     )  # fmt: skip
+
+
+def _registers(program: Program) -> int:
+    """Vector registers that the code names."""
+    operands = [o for line in program.lines if line.instruction for o in _operands(line)]
+    return max([o.index + o.count for o in operands if o.kind == "v"], default=1)
+
+
+def _operands(line: Line) -> list[Operand]:
+    return [] if line.instruction is None else list(line.instruction.operands.values())
 
 
 def occupancy(arch: str, registers: int, shared_bytes: int, waves: int, most_shared: int) -> int:

@@ -24,6 +24,7 @@ from weft.runtime.amd.counters import Counters, counted
 from weft.runtime.amd.emulator import Allocations, EmulatorError, Launch
 from weft.runtime.amd.image import Image, load_image
 from weft.runtime.amd.program import Program, read_lines
+from weft.runtime.amd.thread_trace import Entries, ThreadTrace
 
 _ALIGN = 256
 _SLOTS = 64
@@ -35,10 +36,13 @@ Watcher = Callable[["Launched"], None]
 class Launched:
     """A launch that is done: who asked, what was run, what was counted."""
 
-    def __init__(self, name: str, launch: Launch, counters: Counters) -> None:
+    def __init__(
+        self, name: str, launch: Launch, counters: Counters, trace: ThreadTrace | None = None
+    ) -> None:
         self.name = name
         self.launch = launch
         self.counters = counters
+        self.trace = trace  # where the agent traces threads
 
 
 class _Loaded:
@@ -60,16 +64,20 @@ class _Loaded:
 
     def program(self, name: str) -> Program:
         found = self.programs.get(name)
-        if found is None:
+        agent = self.agent
+        wanted = (agent.counts_conflicts, agent.traces_threads)
+        if found is None or (found.counts_conflicts, found.is_traced) != wanted:
             arch = self.agent.arch
             lanes = self.descriptor(name).lanes(arch)
             shape = state.Shape(lanes, arch.startswith("gfx9"))
             start, size = self.image.text
             code = ctypes.string_at(self.base + start, size)
             lines = read_lines(code, arch, lanes)
-            counts = self.agent.counts_conflicts
             mode = self.descriptor(name).mode
-            found = Program(arch, shape, lines, size, counts_conflicts=counts, mode=mode).build()
+            counts, traced = wanted
+            found = Program(
+                arch, shape, lines, size, counts_conflicts=counts, mode=mode, is_traced=traced
+            ).build()
             self.programs[name] = found
         return found
 
@@ -102,7 +110,9 @@ class EmulatedAgent:
         self.description = f"{self.arch}, emulated on the CPU"
         self.budget = budget
         self.allocations = Allocations()
-        self.counts_conflicts = False  # which costs time: for kernels that are loaded from now on
+        self.counts_conflicts = False  # which costs time
+        self.traces_threads = False  # every instruction of every wave, which costs more
+        self.most_traced = 200_000  # instructions of a launch; the first groups are traced
         self.watchers: list[Watcher] = []
         self.handles: dict[int, _Handle] = {}
         self._memory: dict[int, ctypes.Array[ctypes.c_char]] = {}
@@ -191,6 +201,7 @@ class EmulatedAgent:
             raise DeviceError(f"{name}: no kernel is loaded at {dispatch.kernel_object:#x}")
         launch = self.prepare(handle.loaded, handle.name, dispatch, packet)
         before = launch.program.line_counts() if self.watchers else []
+        entries = Entries(launch, self.most_traced) if launch.program.is_traced else None
         started = time.perf_counter()
         try:
             launch.run()
@@ -201,7 +212,8 @@ class EmulatedAgent:
         if self.watchers:
             counters = counted(launch, before, seconds)
             for watch in list(self.watchers):
-                watch(Launched(name, launch, counters))
+                trace = None if entries is None else ThreadTrace(name, launch, entries)
+                watch(Launched(name, launch, counters, trace))
 
     def prepare(self, loaded: _Loaded, name: str, dispatch: Dispatch, packet: int = 0) -> Launch:
         """A launch that is ready to run, or to be stepped."""

@@ -180,16 +180,15 @@ class Launch:
         if prod(self.grid) == 0:
             return
         if self.turn != self.allocations.turn:
-            # memory that was given back since must not be touched
-            self.turn, self.table = self.allocations.turn, self.allocations.table()
-            self.program.forget_allocations()
             self.renew()
         function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(HELPERS.launch.address)
         if function(self.words.buffer_info()[0]):
             raise self.error()
 
     def renew(self) -> None:
-        """Its program was made anew: records are elsewhere."""
+        """Its program was made anew, or memory: what was given back must not be touched."""
+        self.turn, self.table = self.allocations.turn, self.allocations.table()
+        self.program.forget_allocations()
         self.template = self._template(self._code_address, self._budget)
         self.words = self._words()
 

@@ -43,6 +43,7 @@ _WRITERS: dict[str, Callable[[Form], str]] = {
     "branch": control.write_branch,
     "stop": control.write_stop,
     "count": control.write_count,
+    "trace": control.write_trace,
     "jump": control.write_jump,
 }
 

@@ -101,6 +101,7 @@ class Program:
     code_bytes: int
     counts_conflicts: bool = False
     mode: int = state.DEFAULT_MODE  # of floats, when a wave begins
+    is_traced: bool = False  # each instruction is noted before it runs
     problems: dict[int, str] = field(default_factory=dict)  # by line
     records: ctypes.Array[ctypes.c_char] = field(init=False)
     line_of_record: list[int] = field(init=False)
@@ -120,6 +121,8 @@ class Program:
             self.first_record[line.offset] = len(made)
             if line.offset in leaders:
                 made.append(_Record(Form("count", "", self.shape.lanes), [0, 0], number))
+            if self.is_traced:
+                made.append(_Record(Form("trace", "", self.shape.lanes), [number, 0], number))
             if every or line.offset in stops:
                 made.append(_Record(self._stop_form(state.STOPPED), [], number))
             modes[line.offset] = self._mode

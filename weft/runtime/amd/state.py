@@ -34,6 +34,7 @@ CONFLICTS = 776  # the function that counts conflicts of banks
 HEAD_BYTES = 896
 BYTES_READ, BYTES_WRITTEN, LDS_BYTES_MOVED, LDS_CONFLICTS = 896, 904, 912, 920
 BARRIERS = 928
+TRACE = 936  # where the next entry of a trace goes, and where they end
 VGPRS = 1024
 VGPR_COUNT = 256
 # floats are rounded to the nearest, and nothing is flushed
