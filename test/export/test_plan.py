@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from test.export.mutations import mutated
 from test.export.nets import CASES
 from weft import Tensor, Variable
 from weft.errors import ExportError
@@ -114,34 +115,10 @@ def test_state_that_is_none_at_first_is_refused() -> None:
 
 
 # ------------------------------------------------------------ mutations
-def _mutated(value: Any, rng: random.Random) -> Any:
-    """Another value of about the same kind."""
-    if isinstance(value, bool):
-        return not value
-    if isinstance(value, int):
-        return rng.choice([value + 1, value - 1, -value, value * 2 + 256, 1 << 50, 0, None, "x"])
-    if isinstance(value, str):
-        return rng.choice(["", "a b", value + "x", "*/", "scratch", 3])
-    if isinstance(value, bytes):
-        return rng.choice([value[:-1], value + b"0", None])
-    if isinstance(value, tuple) and value:
-        position = rng.randrange(len(value))
-        kind = rng.randrange(3)
-        if kind == 0:
-            return value[:position] + value[position + 1 :]
-        if kind == 1:
-            return (*value, value[position])
-        return (*value[:position], _mutated(value[position], rng), *value[position + 1 :])
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        field = rng.choice(dataclasses.fields(value))
-        return dataclasses.replace(value, **{field.name: _mutated(getattr(value, field.name), rng)})
-    return None
-
-
 def test_a_changed_plan_is_an_error(gpt: Plan) -> None:
     rng = random.Random(1)
     for _ in range(200):
-        changed = _mutated(gpt, rng)
+        changed = mutated(gpt, rng)
         if changed == gpt:
             continue
         with pytest.raises(ExportError):
@@ -153,7 +130,7 @@ def test_a_changed_plan_that_is_sealed_again_is_an_error_or_whole(gpt: Plan) -> 
     rng = random.Random(2)
     refused = 0
     for _ in range(300):
-        changed = _mutated(gpt, rng)
+        changed = mutated(gpt, rng)
         try:
             changed = seal(changed)
         except (AttributeError, TypeError):
