@@ -63,8 +63,8 @@ def test_numbers_that_are_stored_have_a_twin_on_each_device() -> None:
     numbers = UOp(Ops.CONTIGUOUS, dtypes.int32, (UOp(Ops.IOTA, dtypes.int32, (), 4),))
     first, second = (UOp.new_buffer(device, 4, dtypes.int32) for device in ("CPU:1", "CPU:2"))
     one = UOp.sink(first + numbers)
-    assert separate_numbers(one) is one
-    both = separate_numbers(UOp.sink(first + numbers, second + numbers))
+    assert separate_numbers(one, "CPU") is one
+    both = separate_numbers(UOp.sink(first + numbers, second + numbers), "CPU")
     stored = [node for node in both.toposort() if node.op is Ops.CONTIGUOUS]
     assert len(stored) == 2 and numbers not in stored
 

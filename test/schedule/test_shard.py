@@ -180,3 +180,10 @@ def test_the_lowered_graph_is_linear_in_nodes_and_devices() -> None:
 
     # two ops a step and device, and a number
     assert nodes(2000) - nodes(1000) == 1000 * (2 * 8 + 1)
+
+
+def test_numbers_that_are_read_at_home_and_stored_elsewhere() -> None:
+    flags = Tensor([3]).shard(("CPU", "CPU:1"), 0, sizes=(0, 1)) > 7
+    flags |= True
+    # the same numbers are a part on CPU:1, and gathered on CPU
+    assert flags.numpy().tolist() == [True]

@@ -146,9 +146,10 @@ def from_bits(value: UOp, dtype: Any) -> UOp:
 STORABLE = (Ops.REDUCE_AXIS, Ops.THREEFRY, Ops.GATHER, Ops.CONTIGUOUS)
 
 
-def separate_numbers(sink: UOp) -> UOp:
+def separate_numbers(sink: UOp, home: Any) -> UOp:
     """What is computed from numbers alone, and may be stored on the way, is separate for each
-    device that reads it: no kernel reads another device's memory.
+    device that reads it: no kernel reads another device's memory. Values that are nothing else are
+    at `home`.
 
     A graph of one device stays as it is.
     """
@@ -157,7 +158,10 @@ def separate_numbers(sink: UOp) -> UOp:
     for node in order:
         first = node.src[0] if node.op in (Ops.STORE, Ops.AFTER) else node
         places[node] = None if node.op is Ops.SINK else first.device
-    if len({place for place in places.values() if place is not None}) < 2:
+    found = {place for place in places.values() if place is not None}
+    if any([value.device is None for value in sink.src]):
+        found.add(home)
+    if len(found) < 2:
         return sink
     costly: set[UOp] = set()
     for node in order:

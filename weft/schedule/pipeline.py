@@ -100,7 +100,7 @@ def _prepare(sink: UOp, context: PrepareContext) -> UOp:
     values = [_at_home(before, _own_storage(before, after), context) for before, after in pairs]
     if context.spreads:
         values = own_parts(values, context.spreads, context.new_buffer)
-    return separate_numbers(UOp.sink(*values))
+    return separate_numbers(UOp.sink(*values), context.device)
 
 
 # from tensor graph to tensor graph, before its values are decided about
