@@ -1,12 +1,13 @@
 """Neural nets: layers, optimisers, schedules, mixed precision, saved states, data sets.
 
 In: Tensors. Out: the layers by name; `nn.optim`, `nn.schedule`, `nn.amp`, `nn.state`,
-`nn.datasets`, `nn.parallel` and `nn.torch`, loaded here so that they just work after
-`from weft import nn`.
+`nn.checkpoint`, `nn.datasets`, `nn.parallel` and `nn.torch`, loaded here so that they just work
+after `from weft import nn`.
 A user of the public names of weft; nothing below imports it.
 """
 
 import weft.nn.amp as amp
+import weft.nn.checkpoint as checkpoint
 import weft.nn.datasets as datasets
 import weft.nn.optim as optim
 import weft.nn.parallel as parallel
@@ -71,6 +72,7 @@ __all__ = [
     "RNNCell",
     "Sequential",
     "amp",
+    "checkpoint",
     "datasets",
     "optim",
     "parallel",

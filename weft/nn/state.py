@@ -176,7 +176,12 @@ def _devices_of(tensor: Tensor) -> tuple[str, ...]:
 def _load_one(tensor: Tensor, value: Tensor, realize: bool, own: bool) -> Tensor:
     if value.shape != tensor.shape:
         value = value.reshape(tensor.shape)
-    moved = value if tensor.device is None and value.device is None else value.to(tensor.device)
+    moved = value
+    if isinstance(tensor.device, tuple):
+        # cut as it was
+        moved = value.shard_like(tensor)
+    elif tensor.device is not None or value.device is not None:
+        moved = value.to(tensor.device)
     if moved is value and realize and not own:
         # memory of its own: training the model must not change the state it was loaded from
         moved = value.clone()

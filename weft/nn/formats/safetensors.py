@@ -28,7 +28,7 @@ from weft.nn.formats.source import (
 )
 from weft.tensor import Tensor
 
-_NAMES: dict[DType, str] = {
+NAMES: dict[DType, str] = {
     dtypes.bool: "BOOL",
     dtypes.int8: "I8",
     dtypes.uint8: "U8",
@@ -47,7 +47,7 @@ _NAMES: dict[DType, str] = {
     dtypes.fp8e4m3fnuz: "F8_E4M3FNUZ",
     dtypes.fp8e5m2fnuz: "F8_E5M2FNUZ",
 }
-_DTYPES = {name: dtype for dtype, name in _NAMES.items()}
+_DTYPES = {name: dtype for dtype, name in NAMES.items()}
 _METADATA = "__metadata__"
 _PREFIX = 8
 # what the reference implementation accepts; a longer header would be a lie or an attack
@@ -198,7 +198,7 @@ def safe_save(
     if computed:
         Tensor.realize(*computed)
     with atomic_file(fn) as file:
-        file.write(_header(values, offsets, metadata))
+        file.write(header(values, offsets, metadata))
         for name in order:
             _write_tensor(file, values[name])
 
@@ -209,7 +209,7 @@ def _storable(name: str, tensor: Tensor) -> Tensor:
     if not isinstance(tensor, Tensor):
         raise ArgumentError(f"{name} is a {type(tensor).__name__}; safe_save takes Tensors")
     dtype = storage_dtype(tensor.uop)
-    if dtype not in _NAMES:
+    if dtype not in NAMES:
         raise ArgumentError(f"{name} is of {dtype}, which safetensors cannot hold; cast it")
     if not all(isinstance(size, int) for size in tensor.shape):
         raise ArgumentError(
@@ -218,11 +218,12 @@ def _storable(name: str, tensor: Tensor) -> Tensor:
     return tensor.cast(dtype)
 
 
-def _header(
-    values: Mapping[str, Tensor],
+def header(
+    values: Mapping[str, Any],
     offsets: Mapping[str, list[int]],
     metadata: Mapping[str, str] | None,
 ) -> bytes:
+    """The start of a file: what has a dtype and a shape, by name, and where its bytes are."""
     entries: dict[str, Any] = {}
     if metadata is not None:
         entries[_METADATA] = dict(metadata)
@@ -231,7 +232,7 @@ def _header(
                 raise ArgumentError(f"metadata maps text to text, found {key!r}: {text!r}")
     for name, value in values.items():
         entries[name] = {
-            "dtype": _NAMES[value.dtype],
+            "dtype": NAMES[value.dtype],
             "shape": list(value.shape),
             "data_offsets": offsets[name],
         }
