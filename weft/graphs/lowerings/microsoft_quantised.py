@@ -21,6 +21,7 @@ from weft.graphs.lowerings.quantised import (
     quantise,
     quantize_linear,
 )
+from weft.graphs.lowerings.rnn import Layer, lengths_of, run_lstm
 from weft.graphs.table import Call, lowers, refuse
 from weft.graphs.types import Domain, OnnxDataType
 from weft.tensor import Tensor
@@ -325,3 +326,45 @@ def gather_block_quantized(
     zeros = unpacked(zeros, bits) if is_packed else zeros
     zeros = zeros.repeat_interleave(block_size, dim=-1)[..., : codes.shape[-1]]
     return (codes.cast(scales.dtype) - zeros.cast(scales.dtype)) * factors
+
+
+@lowers("DynamicQuantizeLSTM", domain=_DOMAIN)
+def dynamic_quantize_lstm(
+    x: Tensor,
+    weights: Tensor,
+    recurrent: Tensor,
+    bias: Tensor | None,
+    lengths: Tensor | None,
+    initial: Tensor | None,
+    initial_cell: Tensor | None,
+    peepholes: Tensor | None,
+    weights_scale: Tensor,
+    weights_zero: Tensor,
+    recurrent_scale: Tensor,
+    recurrent_zero: Tensor,
+    *,
+    activation_alpha: list[float] | None = None,
+    activation_beta: list[float] | None = None,
+    activations: list[str] | None = None,
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    input_forget: int = 0,
+    call: Call,
+) -> tuple[Any, ...]:
+    """An LSTM whose weights are (directions, terms, gates) in bytes: what they are multiplied by is
+    quantised at each product, all of it by one scale."""
+    scales = {weights: (weights_scale, weights_zero), recurrent: (recurrent_scale, recurrent_zero)}
+
+    def product(value: Tensor, kept: Tensor, number: int) -> Tensor:
+        scale, zero = scales[kept]
+        found, found_scale, found_zero = dynamic_quantize_linear(value)
+        whole = integer_matmul(found, kept[number], found_zero, zero[number])
+        return whole.cast(dtypes.float32) * (found_scale * scale[number])
+
+    layer = Layer(
+        x, weights, recurrent, bias, lengths_of(lengths), [initial, initial_cell],
+        hidden_size or int(recurrent.shape[1]), direction, activations, activation_alpha,
+        activation_beta, clip, 0, 4, ["Sigmoid", "Tanh", "Tanh"], product,
+    )  # fmt: skip
+    return run_lstm(layer, peepholes, input_forget, call)

@@ -42,7 +42,7 @@ def _activation(name: str, alpha: float | None, beta: float | None) -> Activatio
 
 
 @dataclass
-class _Layer:
+class Layer:
     """What the three layers share: the directions, the activations, and the loop over steps."""
 
     x: Tensor
@@ -60,6 +60,15 @@ class _Layer:
     layout: int
     gates: int
     defaults: list[str]
+    # a value by the weights of a direction; here as (directions, gates, terms) in floats
+    product: Callable[[Tensor, Tensor, int], Tensor] = lambda value, weights, number: value.matmul(
+        weights[number].transpose()
+    )
+
+    @property
+    def size(self) -> int:
+        """Elements of a state."""
+        return self.hidden_size or int(self.recurrent.shape[-1])
 
     def run(self, step: Callable[..., list[Tensor]]) -> tuple[Tensor, list[Tensor]]:
         """All directions; `step` makes new states out of a step's input and the old states."""
@@ -98,8 +107,8 @@ class _Layer:
         step: Callable[..., list[Tensor]],
     ) -> tuple[Tensor, list[Tensor]]:
         steps, batch = x.shape[:2]
-        size = self.hidden_size or self.recurrent.shape[-1]
-        inner = x.matmul(self.weights[number].transpose())
+        size = self.size
+        inner = self.product(x, self.weights, number)
         if self.bias is not None:
             inner = inner + self.bias[number, : self.gates * size]
         states = []
@@ -127,20 +136,20 @@ class _Layer:
 
     def hidden(self, state: Tensor, number: int) -> Tensor:
         """The recurrent product of all gates, with its bias."""
-        found = state.matmul(self.recurrent[number].transpose())
+        found = self.product(state, self.recurrent, number)
         return found if self.bias is None else found + self.hidden_bias(number)
 
     def hidden_bias(self, number: int) -> Tensor:
         """The second half of the bias."""
         assert self.bias is not None
-        return self.bias[number, self.gates * (self.hidden_size or self.recurrent.shape[-1]) :]
+        return self.bias[number, self.gates * self.size :]
 
 
 def _at(values: list[float] | None, place: int) -> float | None:
     return values[place] if values and place < len(values) else None
 
 
-def _lengths(lengths: Tensor | None) -> Tensor | None:
+def lengths_of(lengths: Tensor | None) -> Tensor | None:
     return None if lengths is None else lengths.cast(dtypes.int32)
 
 
@@ -167,8 +176,8 @@ def rnn(
     output_sequence: int = 0,
     call: Call,
 ) -> tuple[Any, ...]:
-    layer = _Layer(
-        x, weights, recurrent, bias, _lengths(lengths), [initial], hidden_size, direction,
+    layer = Layer(
+        x, weights, recurrent, bias, lengths_of(lengths), [initial], hidden_size, direction,
         activations, activation_alpha, activation_beta, clip, layout, 1, ["Tanh"],
     )  # fmt: skip
 
@@ -200,8 +209,8 @@ def gru(
     output_sequence: int = 0,
     call: Call,
 ) -> tuple[Any, ...]:
-    layer = _Layer(
-        x, weights, recurrent, bias, _lengths(lengths), [initial], hidden_size, direction,
+    layer = Layer(
+        x, weights, recurrent, bias, lengths_of(lengths), [initial], hidden_size, direction,
         activations, activation_alpha, activation_beta, clip, layout, 3, ["Sigmoid", "Tanh"],
     )  # fmt: skip
 
@@ -246,17 +255,24 @@ def lstm(
     output_sequence: int = 0,
     call: Call,
 ) -> tuple[Any, ...]:
-    layer = _Layer(
-        x, weights, recurrent, bias, _lengths(lengths), [initial, initial_cell], hidden_size,
+    layer = Layer(
+        x, weights, recurrent, bias, lengths_of(lengths), [initial, initial_cell], hidden_size,
         direction, activations, activation_alpha, activation_beta, clip, layout, 4,
         ["Sigmoid", "Tanh", "Tanh"],
     )  # fmt: skip
+    return run_lstm(layer, peepholes, input_forget, call)
+
+
+def run_lstm(
+    layer: Layer, peepholes: Tensor | None, input_forget: int, call: Call
+) -> tuple[Any, ...]:
+    """The outputs of an LSTM, whatever its products are."""
 
     def step(
         inner: Tensor, states: list[Tensor], number: int, functions: list[Activation]
     ) -> list[Tensor]:
         old, cell = states
-        size = recurrent.shape[-1]
+        size = layer.size
         total = inner + layer.hidden(old, number)
         parts = [total[:, i * size : (i + 1) * size] for i in range(4)]
         peeks: list[Any] = [0, 0, 0]
