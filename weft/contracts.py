@@ -258,6 +258,20 @@ class Program(ABC):
         """Runs with buffers in slot order and the values of its variables; seconds if `wait`."""
 
 
+@dataclass(frozen=True)
+class LaunchReport:
+    """What a device counted in a launch, and what its threads did when.
+
+    `threads()` are rows for the viewer, None where the device traces none; `streams()` is the same
+    as the device recorded it.
+    """
+
+    name: str
+    counters: dict[str, Any]
+    threads: Callable[[], dict[str, Any] | None]
+    streams: Callable[[], Any]
+
+
 # a line of the user's program: file and number
 Origin = tuple[str, int]
 
@@ -383,6 +397,10 @@ class BaseDevice:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
+
+    def watch(self, note: Callable[[LaunchReport], None]) -> Callable[[], None]:
+        """Tells of every launch from now on, where the device counts; the function ends it."""
+        return lambda: None
 
     def check_address(self, address: int) -> None:
         """Raises a `DeviceError` if programs of the device cannot reach memory at an address."""

@@ -367,7 +367,11 @@ JIT = ContextVar("JIT", 1, "0: TinyJit just calls; 1: capture and replay; 2: rep
 JIT_CHECK = ContextVar("JIT_CHECK", 0, "1: compare every replay with plain execution")
 WINO = ContextVar("WINO", -1, "1: Winograd convolution, 0: never, -1: where it is faster")
 SPEC = ContextVar("SPEC", 0, "1: verify every graph; 2: after every pass, and index bounds")
-VIZ = ContextVar("VIZ", 0, "1: at exit serve a page with every rewrite; -1 or -2: save the trace")
+VIZ = ContextVar(
+    "VIZ",
+    0,
+    "1: at exit serve a page with every rewrite; -1: save the trace; -2: only counters and times",
+)
 VIZ_TRACE = ContextVar("VIZ_TRACE", "", "file of the trace of VIZ; empty: in the cache folder")
 PROFILE = ContextVar("PROFILE", 0, "1: at exit write a trace for Perfetto and `weft profile`")
 PROFILE_TRACE = ContextVar("PROFILE_TRACE", "", "file of PROFILE; empty: in the cache folder")

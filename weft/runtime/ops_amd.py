@@ -12,18 +12,25 @@ from __future__ import annotations
 import functools
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.amd.link import link
-from weft.contracts import Allocator, BaseDevice, Origin, Program, ProgramFacts
+from weft.contracts import (
+    Allocator,
+    BaseDevice,
+    LaunchReport,
+    Origin,
+    Program,
+    ProgramFacts,
+)
 from weft.device import Buffer
 from weft.errors import ArgumentError, CompileError, DeviceError
 from weft.knobs import AMD_ARCH, AMD_EMULATE
 from weft.renderer.amdgcn import CHIPS, AMDGCNRenderer, amd_target
 from weft.runtime.amd.agent import Agent
 from weft.runtime.amd.aql import Dispatch
-from weft.runtime.amd.emulated import EmulatedAgent
+from weft.runtime.amd.emulated import EmulatedAgent, Launched
 from weft.runtime.amd.hsa import open_agent
 from weft.runtime.amdgcn import emit_assembly, emit_object, emitter_version
 from weft.runtime.cuda_compile import ThreadedCompiler
@@ -219,6 +226,24 @@ class AMDDevice(BaseDevice):
     def description(self) -> str:
         return self.agent.description
 
+    def watch(self, note: Callable[[LaunchReport], None]) -> Callable[[], None]:
+        """The emulator counts and traces; hardware is not asked yet."""
+        agent = self.agent
+        if not isinstance(agent, EmulatedAgent):
+            return super().watch(note)
+        before = agent.traces_threads, agent.counts_conflicts
+
+        def watcher(launched: Launched) -> None:
+            note(_report(launched))
+
+        def undo() -> None:
+            agent.traces_threads, agent.counts_conflicts = before
+            agent.watchers.remove(watcher)
+
+        agent.traces_threads = agent.counts_conflicts = True
+        agent.watchers.append(watcher)
+        return undo
+
     def load(self, facts: ProgramFacts, lib: bytes) -> Program:
         return AMDProgram(self.agent, facts, lib)
 
@@ -247,6 +272,18 @@ class AMDDevice(BaseDevice):
             kernel.private_bytes, kernel.group_bytes,
         )  # fmt: skip
         self.agent.wait(self.agent.submit(dispatch, name))
+
+
+def _report(launched: Launched) -> LaunchReport:
+    trace, counts = launched.trace, launched.counters.as_dict()
+
+    def threads() -> dict[str, Any] | None:
+        return None if trace is None else trace.shown()
+
+    def streams() -> Any:
+        return None if trace is None else {**trace.recorded(), "counts": counts}
+
+    return LaunchReport(launched.name, counts, threads, streams)
 
 
 def _renderer(arch: str, cores: int) -> AMDGCNRenderer:

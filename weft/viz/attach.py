@@ -54,6 +54,7 @@ def attach(recorder: Any) -> Callable[[], None]:
     undo.append(_replace_method(programs.Runner, "__call__", steps.watch_runner))
     for name, what in (("copyin", "copy from the host"), ("copyout", "copy to the host")):
         undo.append(_replace_method(Buffer, name, functools.partial(steps.watch_copy, what)))
+    undo.append(steps.unwatch)
     undo.append(_replace_method(Allocator, "_count", functools.partial(_watch_memory, recorder)))
 
     def detach() -> None:
@@ -168,6 +169,27 @@ class _Steps:
         self.copies: dict[tuple[int, Any], int] = {}
         self.unknown: dict[tuple[str, str, tuple[str, int] | None], int] = {}
         self.timing = threading.local()
+        self.watched: dict[str, Callable[[], None]] = {}
+
+    def watch_device(self, name: str) -> None:
+        """What a device counts in a launch belongs to the step that is being launched."""
+        if name in self.watched:
+            return
+
+        def note(report: Any) -> None:
+            if getattr(self.timing, "in_step", False):
+                self.timing.reports.append(report)
+                return
+            with self.recorder.lock:
+                number = self._unknown(report.name, name, None)
+            self.recorder.note_report(number, report)
+
+        self.watched[name] = Device[name].watch(note)
+
+    def unwatch(self) -> None:
+        """Devices count no more."""
+        while self.watched:
+            self.watched.popitem()[1]()
 
     def watch_prepare(self, original: Function) -> Function:
         """A schedule that was just made: its steps stand in the order of its items."""
@@ -226,6 +248,8 @@ class _Steps:
         def launch(step: Any, *arguments: Any, **named: Any) -> Any:
             self.timing.seconds = None
             self.timing.in_step = True
+            self.timing.reports = []
+            self.watch_device(step.device)
             start = time.perf_counter()
             try:
                 result = original(step, *arguments, **named)
@@ -242,6 +266,8 @@ class _Steps:
             number = self._item_of(step)
             self._note_costs(number, step.runner)
             self.recorder.launches.add(number, start, seconds)
+            for report in self.timing.reports:
+                self.recorder.note_report(number, report)
             return result
 
         return launch

@@ -40,6 +40,8 @@ LOOSE_STEPS = 20_000
 # A program that makes new kernels without end is watched up to here; the rest is only counted.
 MOST_ITEMS = 100_000
 MOST_UNITS = 30_000
+# Kernels whose threads are shown over time; of others only what was counted is kept.
+MOST_TRACES = 64
 # Lines of source shown before and after the one that made a kernel.
 AROUND = 3
 
@@ -141,6 +143,7 @@ class Recorder:
         self.launches = Launches(self.began)
         self.memory = MemoryUse(self.began)
         self.spans = Spans(self.began)
+        self.threads: dict[tuple[str, str], dict[str, Any]] = {}
         self.lines: dict[tuple[str, int], None] = {}
         self.is_open = True
         self.detach = attach(self)
@@ -356,6 +359,31 @@ class Recorder:
             )
         return number
 
+    # ------------------------------------------------------------ devices that count
+    def note_report(self, item: int, report: Any) -> None:
+        """What a device counted in a launch; of the first of a kernel, what its threads did."""
+        with self.lock:
+            row = self.threads.get((self.items[item]["device"], report.name))
+            if row is not None:
+                row["launches"] += 1
+                return
+            number = len(self.threads)
+            row = {
+                "number": number,
+                "item": item,
+                "name": report.name,
+                "device": self.items[item]["device"],
+                "counters": report.counters,
+                "launches": 1,
+                "traced": False,
+            }
+            self.threads[row["device"], report.name] = row
+        shown = report.threads() if number < MOST_TRACES and self.is_open else None
+        if shown is not None:
+            self.writer.write(f"threads/{number}.json", shown)
+            self.writer.write(f"streams/{number}.json", report.streams())
+            row["traced"] = True
+
     # ------------------------------------------------------------ the end
     def close(self) -> Path:
         """Stop listening and complete the file."""
@@ -388,6 +416,7 @@ class Recorder:
                 "rules": [_rule(rule) for rule in self.rules],
                 "lines": _source_lines(self.lines),
                 "dropped": self.launches.dropped,
+                "threads": list(self.threads.values()),
             },
         )
         return self.writer.close()
@@ -486,8 +515,12 @@ def _show_every_kernel() -> tuple[int, int]:
 
 def start() -> None:
     """Record until the program ends; then say where the trace is, and with VIZ > 0 show it."""
-    recorder = Recorder(path_for(VIZ_TRACE, trace_folder(), SUFFIX))
-    _show_every_kernel()
+    is_plain = VIZ.value == -2  # what ran and what devices counted, without the graphs
+    recorder = Recorder(path_for(VIZ_TRACE, trace_folder(), SUFFIX), rewrites=not is_plain)
+    if is_plain:
+        JIT.value = min(JIT.value, 1) * 2
+    else:
+        _show_every_kernel()
     owner = os.getpid()
     atexit.register(_finish, recorder, owner)
     if hasattr(os, "register_at_fork"):

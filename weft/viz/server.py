@@ -81,6 +81,8 @@ class Answers:
                 return _json(self._unit(_number(rest[0])).summary())
         if what == "code" and len(rest) == 1:
             return self.trace.raw(f"code/{_number(rest[0])}.json")
+        if what == "threads" and len(rest) == 1:
+            return self.trace.raw(f"threads/{_number(rest[0])}.json")
         raise DataError(f"the viewer answers no question {path!r}")
 
     def _unit(self, number: int) -> UnitGraphs:

@@ -10,6 +10,8 @@ hostile file ends in a `DataError`.
     timeline.json   launches and compile phases by time, memory by time
     unit/N.json     one unit (a kernel or a schedule): its nodes, passes and rewrite steps
     code/N.json     the unit's program, source and assembly
+    threads/N.json  what the waves of a kernel's first launch issued when, where its device says it
+    streams/N.json  the same as the device recorded it, for its own tools
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import { readTheme } from "./palette.js";
 import { Sidebar } from "./sidebar.js";
 import { Timeline } from "./timeline.js";
 import { UnitView } from "./unit.js";
+import { Waves } from "./waves.js";
 
 const KEYS = [
     ["← →", "one rewrite step back or on"],
@@ -25,6 +26,7 @@ const KEYS = [
     ["+ − f", "zoom in, out, show all"],
     ["1 2 3", "overview, rewrites, code"],
     ["4", "timeline"],
+    ["5", "waves over time, ← → one instruction"],
     ["t", "theme"],
     ["Esc", "leave a search or a node"],
     ["?", "this list"],
@@ -106,6 +108,14 @@ async function route() {
             }
             return;
         }
+        if (kind === "waves" && page.model.index.threads?.length) {
+            page.view?.dispose();
+            page.kind = kind;
+            page.sidebar.select("");
+            page.view = new Waves(main, page.model, go);
+            await page.view.open(Number(parts[1] ?? 0));
+            return;
+        }
         await openUnit(parts);
     } catch (error) {
         // the reader has gone on to another view, which is there
@@ -156,8 +166,16 @@ function drawNav(kind) {
     replace(
         document.getElementById("views"),
         link("nav-overview", "Overview", "#/overview", kind === "overview"),
-        link("nav-kernels", "Kernels", base, kind !== "overview" && kind !== "timeline"),
+        link(
+            "nav-kernels",
+            "Kernels",
+            base,
+            kind !== "overview" && kind !== "timeline" && kind !== "waves",
+        ),
         link("nav-timeline", "Timeline", "#/timeline", kind === "timeline"),
+        page.model.index.threads?.length
+            ? link("nav-waves", "Waves", "#/waves/0", kind === "waves")
+            : null,
     );
 }
 
@@ -200,6 +218,7 @@ function onKey(event) {
         3: () => go(`${own}/code`),
         4: () => go("#/timeline"),
     };
+    if (page.model.index.threads?.length) actions[5] = () => go("#/waves/0");
     if (unit && (event.key === "ArrowLeft" || event.key === "ArrowRight")) {
         event.preventDefault();
         unit.move(event.key === "ArrowLeft" ? -1 : 1, event.shiftKey);
