@@ -105,7 +105,10 @@ class RaceError(SpecError):
 
 
 class JitError(WeftError):
-    """A function cannot be captured, or is called other than it was captured."""
+    """A function cannot be captured, or is called other than it was captured. `what` it does that
+    no replay could, where that is the reason."""
+
+    what: str | None = None
 
 
 class ExportError(WeftError):

@@ -115,7 +115,7 @@ def try_plans(case: Case, count: int, seed: int, folder: Path) -> Counter[str]:
             pass
         try:
             changed = seal(changed)
-        except (AttributeError, TypeError, ValueError):
+        except (AttributeError, TypeError, ValueError, LookupError):
             found["no plan at all"] += 1
             continue
         try:

@@ -12,6 +12,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,13 +24,14 @@ from weft.engine.jit.templates import Label
 from weft.engine.jit.tinyjit import TinyJit
 from weft.engine.jit.trace import Run
 from weft.engine.storage import buffer_of
-from weft.errors import ExportError, WeftError
+from weft.errors import ExportError, JitError, WeftError
 from weft.export.names import Names, identifier, path_name
 from weft.mixin.rand import RandMixin
 from weft.tensor import Tensor
 from weft.uop.node import UOp
 from weft.uop.opset import Ops
 
+_PACKAGE = str(Path(__file__).resolve().parent.parent)
 # calls until two in a row did the same
 _MOST_CALLS = 6
 
@@ -256,8 +258,15 @@ def _bound(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, tuple[UOp
         parts = value.shape if isinstance(value, Tensor) else (value,)
         for part in parts:
             if isinstance(part, UOp):
-                for variable, number in part.unbind_all()[1].items():
-                    found.setdefault(variable.arg.name, (variable, number))
+                free, values = part.unbind_all()
+                for variable in free.variables():
+                    if variable not in values:
+                        raise ExportError(
+                            f"the variable {variable.arg.name} of an input has no value to call "
+                            f"the function with; bind it, as {variable.arg.name}.bind("
+                            f"{variable.arg.lo})"
+                        )
+                    found.setdefault(variable.arg.name, (variable, values[variable]))
     return found
 
 
@@ -325,12 +334,12 @@ def _run(
             except ExportError:
                 raise
             except WeftError as error:
-                raise ExportError(f"{_named(function)} cannot be exported: {error}") from error
+                raise ExportError(_refusal(function, error)) from error
             graph = jit.captured
             ready = [e for e in jit._entries.values() if e.graph is graph and e.is_ready]
             if ready and graph is not None:
                 return graph.run, list(results.items()), graph.state.places
-    reasons = [str(warning.message) for warning in said]
+    reasons = [str(w.message).rpartition("runs without being jitted: ")[2] for w in said]
     leaks = [e.last.leaks for e in jit._entries.values() if e.last is not None and e.last.leaks]
     why = [*leaks, *reasons, "it does something else in every call"][0]
     raise ExportError(
@@ -339,8 +348,40 @@ def _run(
     )
 
 
+def _refusal(function: Any, error: WeftError) -> str:
+    """Which line cannot be exported, why, and what to do."""
+    where, method = _user_line(error)
+    named = f"{_named(function)} cannot be exported: "
+    if where is None:
+        return f"{named}{error}"
+    if isinstance(error, JitError) and error.what is not None:
+        return (
+            f"{named}{where}: {method} {error.what}, which exported code, without Python, cannot "
+            "do. Choose by where() instead of if, keep all elements and a mask instead of some of "
+            "them; or return the Tensor and read it outside"
+        )
+    return f"{named}{where}: {error}"
+
+
+def _user_line(error: BaseException) -> tuple[str | None, str]:
+    """The last line outside of weft that led to an error, and the method that it called."""
+    where, method = None, "it"
+    trace = error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if not code.co_filename.startswith(_PACKAGE):
+            where, method = f"{Path(code.co_filename).name}:{trace.tb_lineno}", "it"
+        elif method == "it":
+            method = code.co_name
+        trace = trace.tb_next
+    return where, method
+
+
 def _named(function: Any) -> str:
-    return str(getattr(function, "__qualname__", type(function).__name__))
+    """A function and where it stands."""
+    name = str(getattr(function, "__qualname__", type(function).__name__))
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return name if code is None else f"{Path(code.co_filename).name}:{code.co_firstlineno} ({name})"
 
 
 def _state_names(run: Run, places: Sequence[Any]) -> dict[Label, str]:

@@ -186,7 +186,9 @@ def verify(plan: Plan) -> None:
     except (AttributeError, TypeError, ValueError, LookupError) as error:
         if isinstance(error, ExportError):
             raise
-        raise ExportError(f"the plan is not whole: {error}; make it anew") from error
+        # what is damaged may not even print
+        why = f"a part of it is damaged ({type(error).__name__})"
+        raise ExportError(f"the plan is not whole: {why}; make it anew") from error
 
 
 def _verify(plan: Plan) -> None:

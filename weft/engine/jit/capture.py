@@ -279,10 +279,12 @@ class Recording:
         """A first run may still do so; a capture cannot."""
         self.run.has_read = True
         if self.is_strict:
-            raise JitError(
+            error = JitError(
                 f"a jitted function {what} while it is captured; a replay runs no Python and could "
                 "not do it again. Return the Tensor and read it outside, or call without TinyJit"
             )
+            error.what = what
+            raise error
 
     def role_of(self, node: UOp) -> Role:
         """What a memory is to this run."""
