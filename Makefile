@@ -55,6 +55,7 @@ test-all: test
 	SPEC=2 $(BIN)/python -m pytest -n $(WORKERS)
 	$(BIN)/python -m test.export.whole --large
 	$(BIN)/python -m test.export.mutations 10000
+	@if $(HAS_BROWSER); then $(BIN)/python -m test.export.examples; fi
 	$(BIN)/python -m test.fuzz programs --count $(FUZZ) --seed 100000
 	$(BIN)/python -m test.fuzz programs --count $(FUZZ) --seed 200000 --noopt
 	$(BIN)/python -m test.fuzz floats --count $(FUZZ) --seed 100000

@@ -70,6 +70,15 @@ class Page:
             time.sleep(0.1)
         raise AssertionError(f"{expression} is not true: {self.text('backend')}, {self.said()}")
 
+    def settle(self, name: str) -> None:
+        """Until an element says the same for a while."""
+        end = time.monotonic() + PATIENCE
+        before, same = self.text(name), 0
+        while same < 5 and time.monotonic() < end:
+            time.sleep(0.1)
+            now = self.text(name)
+            before, same = now, same + 1 if now == before else 0
+
     def said(self) -> list[str]:
         """Warnings and errors of the browser."""
         log = self.driver.get_log("browser")

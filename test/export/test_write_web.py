@@ -101,9 +101,16 @@ def need_browser() -> None:
     need_program("chromedriver")
 
 
+PIXELS = """const canvas = document.getElementById(arguments[0]), pixels = [];
+const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+for (let i = 0; i < data.length; i += 4) pixels.push([...data.slice(i, i + 4)]);
+return pixels;"""
+
+
 @pytest.mark.parametrize("backend", ["wasm", "webgpu"])
 def test_a_page_in_a_browser(backend: str, tmp_path: Path) -> None:
-    """Draw in one corner, and the net says which; the same numbers as weft; then a text model."""
+    """Draw in one corner, and the net says which; the same numbers as weft; then a text model, and
+    one of images."""
     need_browser()
     images = Images()
     corners = ["top left", "top right", "bottom left", "bottom right"]
@@ -137,4 +144,15 @@ def test_a_page_in_a_browser(backend: str, tmp_path: Path) -> None:
         page.click("write")
         page.wait("document.getElementById('written').textContent.length >= 8")
         assert page.text("written").startswith("abcdef")
+        assert page.said() == []
+        # an image in, an image out: half as bright as the one that is dropped
+        given = (Tensor.zeros(1, 3, 8, 8),)
+        [path] = export.web(lambda image: image * 0.5, given, tmp_path / "dim.html")
+        page.driver.get(f"{path.as_uri()}#{backend}")
+        assert page.wait("document.body.dataset.ready") == backend
+        page.click("example")
+        page.wait("document.getElementById('time').textContent.endsWith('ms')")
+        before, after = (np.array(page.run(PIXELS, name)) for name in ("before", "after"))
+        assert before[:, :3].max() > 100
+        np.testing.assert_allclose(after[:, :3], before[:, :3] * 0.5, atol=1)
         assert page.said() == []
