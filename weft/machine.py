@@ -13,10 +13,11 @@ is how it stands to the others: a vector addition that is issued is 1.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from weft.dtype import DType, dtypes
+from weft.errors import ArgumentError
 from weft.fragment import Fragment
 from weft.uop.opset import OPSET, Ops
 
@@ -214,3 +215,25 @@ def weakest(targets: list[Target]) -> Target:
         has_prefixes=all([t.has_prefixes for t in targets]),
         has_matrix_loads=all([t.has_matrix_loads for t in targets]),
     )
+
+
+@dataclass(frozen=True)
+class MachineKernel:
+    """A kernel in machine code, with how it is launched: what `custom_kernel` takes beside UOps.
+
+    Its arguments are the addresses of so many tensors, of which it writes those in `writes`.
+    """
+
+    name: str
+    code: bytes = field(repr=False)
+    target: str
+    buffers: int
+    groups: tuple[int, int, int]
+    threads: tuple[int, int, int]
+    writes: tuple[int, ...] = (0,)
+
+    def __post_init__(self) -> None:
+        for what in ("groups", "threads"):
+            sizes = getattr(self, what)
+            if len(sizes) != 3 or not all([isinstance(n, int) and n > 0 for n in sizes]):
+                raise ArgumentError(f"{self.name}: {what} are three positive numbers, not {sizes}")

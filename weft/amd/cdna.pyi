@@ -9,6 +9,7 @@ from weft.amd.decode import Instruction
 from weft.amd.dsl import Operand, Program
 from weft.amd.targets import Target
 from weft.amd.values import File, Label, Number, Register
+from weft.machine import MachineKernel
 
 off: str
 def lit(value: int) -> Number: ...
@@ -28,6 +29,16 @@ def kernel(
     name: str | Target = "",
     **needs: int,
 ) -> bytes: ...
+def custom(
+    kernel_name: str,
+    program: Program | str,
+    arguments: Sequence[Argument | str],
+    groups: tuple[int, int, int],
+    threads: tuple[int, int, int],
+    writes: Sequence[int] = (0,),
+    name: str | Target = "",
+    **needs: int,
+) -> MachineKernel: ...
 v: File
 s: File
 ttmp: File

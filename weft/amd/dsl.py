@@ -21,6 +21,7 @@ from weft.amd.table import table
 from weft.amd.targets import CDNA, FAMILIES, TARGETS, Target, target
 from weft.amd.values import File, Label, Number, Register, Value, named_registers
 from weft.errors import ArgumentError
+from weft.machine import MachineKernel
 
 Operand = Register | Number | Label | int | float | str | Sequence[Register]
 Program = Iterable[Line | Label]
@@ -195,6 +196,24 @@ class Family:
         made = [Argument(each) if isinstance(each, str) else each for each in arguments]
         return build(gpu, KernelCode(kernel_name, code, made, **{**counts, **needs}))  # type: ignore[arg-type]
 
+    def custom(
+        self,
+        kernel_name: str,
+        program: Program | str,
+        arguments: Sequence[Argument | str],
+        groups: tuple[int, int, int],
+        threads: tuple[int, int, int],
+        writes: Sequence[int] = (0,),
+        name: str | Target = "",
+        **needs: int,
+    ) -> MachineKernel:
+        """A kernel for `Tensor.custom_kernel`: `arguments` names its tensors in their order,
+        `writes` are the numbers of those that it writes, `groups` and `threads` its grid."""
+        code = self.kernel(kernel_name, program, arguments, name, **needs)
+        gpu = str(self.target(name))
+        count = len(arguments)
+        return MachineKernel(kernel_name, code, gpu, count, groups, threads, tuple(writes))
+
     def target(self, name: str | Target) -> Target:
         """The target of that name, which must be of this family."""
         found = target(name) if name else self.default
@@ -276,6 +295,7 @@ def namespace(name: str) -> tuple[dict[str, object], Callable[[str], Mnemonic], 
         "disassemble": family.disassemble,
         "text": family.text,
         "kernel": family.kernel,
+        "custom": family.custom,
     }
     if name == CDNA:
         found["a"] = File("a", 256, "accumulation registers")

@@ -18,12 +18,14 @@ from weft.engine import host
 from weft.engine.cell import Cell
 from weft.engine.eager import assign_form
 from weft.engine.gradients import detached, is_leaf
+from weft.engine.machine_code import check_code, run_code
 from weft.engine.operands import apply_moves, cast_value, user_line
 from weft.engine.realize import realize_readers
-from weft.engine.storage import node_of
+from weft.engine.storage import memory_of, node_of
 from weft.errors import ArgumentError, DeviceError, DTypeError, ShapeError
 from weft.gradient import as_event
 from weft.helpers import prod
+from weft.machine import MachineKernel
 from weft.mixin.creation import Devices
 from weft.mixin.movement import broadcast_shape
 from weft.mixin.values import ValuesMixin
@@ -300,7 +302,8 @@ class StorageMixin(ValuesMixin):
         """These tensors after a kernel written with UOps, which writes to some of them in place.
 
         `fxn` gets a parameter for each tensor, in its shape, and returns the kernel: STOREs that
-        end their ranges. `p[i, j]` is an element, `p.index(n)` the one at a row-major number.
+        end their ranges, or machine code (`custom` of `weft.amd.rdna3` and its like), which runs
+        at once. `p[i, j]` is an element, `p.index(n)` the one at a row-major number.
         `grad_fxn(gradient, kernel)` gives a gradient (or None) for each of `kernel.src`, the
         tensors' nodes; without it the kernel's own gradient is taken.
 
@@ -316,7 +319,10 @@ class StorageMixin(ValuesMixin):
             UOp.placeholder(tensor.max_shape, strong_dtype(tensor.dtype), slot)
             for slot, tensor in enumerate(tensors)
         ]
-        kernel = plain_kernel(fxn(*parameters))
+        made = fxn(*parameters)
+        if isinstance(made, MachineKernel):
+            return self._run_code(made, tensors, grad_fxn)
+        kernel = plain_kernel(made)
         written = written_slots(kernel)
         values: list[UOp] = []
         for slot, tensor in enumerate(tensors):
@@ -332,6 +338,49 @@ class StorageMixin(ValuesMixin):
                 node = UOp(Ops.FUNCTION, tensor.dtype, (tensor.uop, *inputs), arg)
                 result[slot] = self._from_uop(node)
         return result
+
+    def _run_code(
+        self, kernel: MachineKernel, tensors: list[Any], grad_fxn: Callable[..., Any] | None
+    ) -> list[Any]:
+        """These tensors after a kernel in machine code, which runs now: nobody can look into it."""
+        device = check_code(kernel, len(tensors), [tensor.device for tensor in tensors])
+        for slot in kernel.writes:
+            tensors[slot]._state(*tensors)
+        inputs = tuple([tensor.uop for tensor in tensors])
+        # a write goes to memory of its own, so that another tensor may be the same memory
+        stored = [tensor._in_memory() for tensor in tensors]
+        written = run_code(kernel, stored, device, user_line())
+        result = list(tensors)
+        for slot, buffer in written.items():
+            tensor = tensors[slot]
+            new = self._from_uop(buffer.reshape(tensor.shape))
+            if memory_of(stored[slot]) is None:
+                tensor._cell.overwrite(new.uop)
+            else:
+                tensor.assign(new)
+            rule = _no_rule if grad_fxn is None else _kernel_rule
+            static = (kernel.name,) if grad_fxn is None else (grad_fxn,)
+            arg = FunctionArg("custom_kernel", rule, static)
+            node = UOp(Ops.FUNCTION, tensor.dtype, (tensor.uop, *inputs), arg)
+            result[slot] = self._from_uop(node)
+        return result
+
+    def _in_memory(self) -> UOp:
+        """The BUFFER that holds this value in order; realized unless it was never filled."""
+        if any([not isinstance(size, int) for size in self.shape]):
+            raise ArgumentError(f"machine code takes tensors of known shape, found {self.shape}")
+        cell = self._cell
+        value = cell.value
+        while value.op is Ops.RESHAPE:
+            value = value.src[0]
+        if value.op is not Ops.BUFFER or not self._covers_storage:
+            stored = self._from_uop(self._in_order()).realize()
+            found = stored._cell.storage
+            assert found is not None, "what is contiguous has memory once it is realized"
+            if found.arg.device != self.device:
+                raise ArgumentError(f"machine code takes tensors in memory, found {self!r}")
+            return found
+        return value
 
     def _state(self, *others: Any) -> UOp:
         """The storage of this tensor, which is to be written as a whole and in order."""
@@ -361,6 +410,14 @@ def _kernel_rule(gradient: UOp, node: UOp, static: tuple[Any, ...]) -> tuple[UOp
     inputs = node.src[1:]
     parts = static[0](gradient, UOp.sink(*inputs))
     return tuple([part.uop if isinstance(part, StorageMixin) else part for part in parts])
+
+
+def _no_rule(gradient: UOp, node: UOp, static: tuple[Any, ...]) -> tuple[UOp | None, ...]:
+    """Nobody knows what machine code computes."""
+    raise ArgumentError(
+        f"{static[0]} is machine code, which has no gradient of its own: pass grad_fxn to "
+        "custom_kernel"
+    )
 
 
 def _kept_apart(index: UOp, size: Any, state: UOp) -> UOp:
