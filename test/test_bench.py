@@ -172,3 +172,10 @@ def test_changes_of_rooms_are_counted_by_pair() -> None:
     found = room_changes()
     assert found.total() > 1000 and found["uop/rewrite.py", "uop/matcher.py"] > 0
     assert all(there != here for there, here in found)
+
+
+def test_an_emulator_that_is_not_there_is_said_to_be_so() -> None:
+    from bench.amd import measure_tinygrad
+
+    seconds, why = measure_tinygrad("/nowhere/python", 8)
+    assert seconds is None and "/nowhere/python" in why
