@@ -714,3 +714,35 @@ def test_abstract_classes_and_computed_names_are_followed() -> None:
         Base.scale = 2.0
         assert [step(Tensor([1.0])).item() for _ in range(4)] == [2.0] * 4
     assert step.captured is not None
+
+
+@pytest.mark.parametrize("kind", [list, tuple, collections.deque])
+def test_records_of_a_data_set_are_compared_as_a_whole(kind: Any) -> None:
+    samples = kind([(np.full(2, i, dtype=np.float32), i % 10, ("a", b"b")) for i in range(3000)])
+    extra = [0.0]
+
+    @TinyJit
+    def step(x: Tensor) -> Tensor:
+        image, label, _ = samples[7]
+        return (x * label + float(image[1]) + len(samples) + extra[0]).realize()
+
+    def wanted() -> float:
+        return float(samples[7][1] + samples[7][0][1] + len(samples) + extra[0])
+
+    x = Tensor([1.0]).realize()
+    for _ in range(4):
+        assert step(x).tolist() == [wanted()]
+    assert step.captured is not None
+    # one check for all of them, not some for each
+    assert len(step._watch.now(())._checks) < 200
+    samples[7][0][1] = 50.0
+    assert step(x).tolist() == [wanted()]
+    samples[2999][0][0] = -1.0
+    assert step(x).tolist() == [wanted()]
+    if kind is not tuple:
+        samples[7] = (samples[7][0], 3, ("a", b"b"))
+        assert step(x).tolist() == [wanted()]
+        samples.append(samples[0])
+        assert step(x).tolist() == [wanted()]
+    extra[0] = 2.0
+    assert step(x).tolist() == [wanted()]

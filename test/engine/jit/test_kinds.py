@@ -12,11 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from weft import Tensor
 from weft.engine.jit.kinds import (
+    Records,
     attributes_of,
     functions_in,
     hides_state,
     is_python_class,
+    is_record,
     is_user_class,
     raw_memory_of,
 )
@@ -102,3 +105,21 @@ def test_memory_of_another_shape_is_another() -> None:
     memory = raw_memory_of(np.arange(6))
     assert memory is not None and not memory.is_in(np.arange(6).reshape(2, 3))
     assert not memory.is_in(np.arange(6).astype(np.int32)) and raw_memory_of([1, 2]) is None
+
+
+def test_records_are_data_that_only_arrays_can_change() -> None:
+    image = np.zeros((2, 3), dtype=np.float32)
+    assert is_record((image, 1, ("text", None)))
+    assert not is_record([image])
+    assert not is_record((np.array([object()]), 1))
+    assert not is_record((Tensor([1.0]), 1))
+    records = Records([(image, 1), (image.copy(), 1.0)])
+    assert records.token != Records([(image, 1), (image.copy(), 1)]).token
+    assert records.token != Records([(image.T, 1), (image.copy(), 1.0)]).token
+    assert records.are_same()
+    image[1, 2] = 1.0
+    assert not records.are_same()
+    image[1, 2] = 0.0
+    assert records.are_same()
+    image.resize((3, 2), refcheck=False)
+    assert not records.are_same()

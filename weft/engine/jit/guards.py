@@ -143,6 +143,7 @@ def _failure(how: str, read: str, value: str) -> str:
         "missing": f"{value}.value() is not MISSING",
         "elements": f"not same_elements({read}, {value})",
         "bytes": f"not {value}.is_in({read})",
+        "records": f"not {value}.are_same()",
         "knob": f"{read}.value != {value}",
         "cache": f"{read}.cache_info()[1:] != {value}",
     }[how]

@@ -1,7 +1,7 @@
 """Kinds of Python objects: whose class it is, what it may hide, what is in raw memory.
 
 In: an object or a class. Out: whether its attributes show all that it holds; its attributes; the
-function that it stands for; `RawMemory`, the contents of arrays as they were.
+function that it stands for; `RawMemory` and `Records`, the contents of arrays as they were.
 Sits above `observe`, below `scope` and `walk`.
 Invariant: nothing here runs code of the user's.
 """
@@ -14,6 +14,7 @@ import enum
 import functools
 import hashlib
 import io
+import marshal
 import operator
 import pathlib
 import re
@@ -21,9 +22,11 @@ import sys
 import threading
 import types
 from collections import deque, namedtuple
+from collections.abc import Sequence
 from typing import Any
 
 from weft.engine import host
+from weft.engine.jit.objects import PLAIN
 from weft.engine.jit.observe import is_internal, is_library
 from weft.tensor import Tensor
 
@@ -140,6 +143,56 @@ class RawMemory:
             if value.ndim and value.flags.c_contiguous:
                 return not _compare(value.__array_interface__["data"][0], self._contents, size)
         return _bytes_of(value) == self._contents
+
+
+def is_record(value: Any) -> bool:
+    """Whether it is data that only writing to arrays can change: plain values, arrays of numbers,
+    and tuples of these."""
+    kind = type(value)
+    if kind in PLAIN:
+        return True
+    if kind is tuple:
+        return all([is_record(part) for part in value])
+    return kind.__name__ == "ndarray" and host.is_numpy(value) and not value.dtype.hasobject
+
+
+class Records:
+    """The elements of a data set, all of them records: compared as a whole, since they are many.
+
+    Which objects they are is for others to compare; here is what their arrays hold.
+    """
+
+    __slots__ = ("_arrays", "_contents", "_shapes", "token")
+
+    def __init__(self, elements: Sequence[Any]) -> None:
+        self._arrays: list[Any] = []
+        plain = [self._plain(element) for element in elements]
+        self._shapes = [value.shape for value in self._arrays]
+        self._contents = [value.tobytes() for value in self._arrays]
+        whole = hashlib.blake2b(marshal.dumps(plain, 2), digest_size=16)
+        for contents in self._contents:
+            whole.update(contents)
+        self.token = whole.digest()  # equal for equal contents
+
+    def _plain(self, value: Any) -> Any:
+        """A record without what its arrays hold."""
+        if type(value) is tuple:
+            return tuple([self._plain(part) for part in value])
+        if type(value) in PLAIN:
+            return value
+        self._arrays.append(value)
+        return (value.shape, str(value.dtype), value.strides)
+
+    def are_same(self) -> bool:
+        """Whether the arrays hold what they held."""
+        if not all(map(operator.eq, [value.shape for value in self._arrays], self._shapes)):
+            return False
+        return all(
+            [
+                value.tobytes() == contents
+                for value, contents in zip(self._arrays, self._contents, strict=True)
+            ]
+        )
 
 
 # bytes up to which a copy costs less than asking for an address

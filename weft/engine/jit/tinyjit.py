@@ -10,8 +10,10 @@ something differs the function simply runs, and is recorded anew.
 
 from __future__ import annotations
 
+import collections
 import functools
 import itertools
+import operator
 import threading
 import types
 import warnings
@@ -51,6 +53,19 @@ MANY_NUMBERS = 8
 
 
 _numbers = itertools.count()
+
+
+def _only_difference(numbers: tuple[Any, ...], others: tuple[Any, ...]) -> int | None:
+    """Where two rows of numbers differ, if that is one position."""
+    if len(numbers) != len(others):
+        return None
+    found = None
+    for position, is_other in enumerate(map(operator.ne, numbers, others)):
+        if is_other:
+            if found is not None:
+                return None
+            found = position
+    return found
 
 
 class TinyJit:
@@ -321,12 +336,12 @@ class TinyJit:
         numbers = call.key[1]
         if numbers in seen:
             return False
-        for position, value in enumerate(call.raw):
+        # a call before that differs in one number only, by its position
+        alike = collections.Counter([_only_difference(numbers, other) for other in seen])
+        for position, value in enumerate(call.raw) if len(seen) >= MANY_NUMBERS else ():
             if type(value) is bool or position in call.given:
                 continue
-            rest = (*numbers[:position], *numbers[position + 1 :])
-            alike = [s for s in seen if (*s[:position], *s[position + 1 :]) == rest]
-            if len(alike) < MANY_NUMBERS:
+            if alike[position] < MANY_NUMBERS:
                 continue
             owner = call.owner(position)
             if owner is not None and (id(owner.container), owner.key) in self._changed:

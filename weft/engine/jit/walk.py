@@ -36,11 +36,13 @@ from weft.engine.jit.bytecode import mentions_of
 from weft.engine.jit.kinds import (
     FIXED,
     FIXED_MODULES,
+    Records,
     attributes_of,
     digest,
     functions_in,
     hides_state,
     is_python_class,
+    is_record,
     is_user_class,
     raw_memory_of,
 )
@@ -67,7 +69,7 @@ _UNLIKELY = frozenset(_CONSTRUCTORS) | frozenset(
     " __getstate__ __reduce__ __reduce_ex__ __copy__ __deepcopy__ __sizeof__ __dir__".split()
 )
 # checks that look inside of what is in a place
-_INSIDE = frozenset("elements bytes knob cache".split())
+_INSIDE = frozenset("elements bytes records knob cache".split())
 
 
 class Walk:
@@ -289,6 +291,12 @@ class Walk:
                 marshal.dumps((keys, elements), 2) if _is_plain(keys) else repr(keys).encode()
             )
             self.token(place, (kind, len(elements), digest(contents)))
+            return
+        is_plain = kind in (list, tuple, deque)
+        if is_plain and len(elements) > MANY_ELEMENTS and all(map(is_record, elements)):
+            records = Records(elements)
+            self.token(place, (kind, len(elements), records.token))
+            self.check(place, "records", records)
             return
         names = keys if keys is not None else range(len(elements))
         shown = tuple([_token_of_element(name) for name in names]) if is_dict else len(elements)
