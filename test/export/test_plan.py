@@ -232,7 +232,7 @@ def test_a_changed_plan_that_is_sealed_again_is_an_error_or_whole(gpt: Plan) -> 
 
 @pytest.mark.parametrize(
     "change",
-    ["offset", "argument", "kernel", "writes constant", "overlap", "arena", "bounds", "copy"],
+    "offset,argument,kernel,writes constant,overlap,arena,states,dtype,bounds,copy".split(","),
 )
 def test_what_would_touch_other_memory_is_refused(gpt: Plan, change: str) -> None:
     memories, steps = list(gpt.memories), list(gpt.steps)
@@ -258,6 +258,11 @@ def test_what_would_touch_other_memory_is_refused(gpt: Plan, change: str) -> Non
             memories[n] = dataclasses.replace(memories[n], offset=0)
     elif change == "arena":
         rest["arena_bytes"] = gpt.arena_bytes // 2
+    elif change == "states":
+        rest["state_bytes"] = gpt.state_bytes + 1
+    elif change == "dtype":
+        wide = dataclasses.replace(memories[scratch[0]].dtype, itemsize=0)
+        memories[scratch[0]] = dataclasses.replace(memories[scratch[0]], dtype=wide)
     elif change == "bounds":
         rest["sizes"] = (dataclasses.replace(gpt.sizes[0], high=gpt.sizes[0].high + 1),)
     else:

@@ -1,8 +1,8 @@
 """Kernels of the corpus as object files for systems that are not this one.
 
 `python -m test.runtime.triples` makes all of them and prints what each system's objects need from
-outside; the tests make a share. Nothing is run: what an object needs and the process lacks would
-end it.
+outside; test_object_file.py asks the same. Nothing is run: what an object needs and the process
+lacks would end it.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from weft.dtype import DType
+from weft.dtype import DType, dtypes
 from weft.errors import ExportError
 from weft.uop.node import UOp
 from weft.uop.opset import GroupOp, Ops
@@ -183,7 +183,7 @@ def verify(plan: Plan) -> None:
     """ExportError unless the plan is safe to print."""
     try:
         _verify(plan)
-    except (AttributeError, TypeError, ValueError, LookupError) as error:
+    except (AttributeError, TypeError, ValueError, LookupError, ArithmeticError) as error:
         if isinstance(error, ExportError):
             raise
         # what is damaged may not even print
@@ -230,9 +230,13 @@ def _verify_memories(plan: Plan) -> None:
         SCRATCH: _number(plan.arena_bytes, 0, MOST_BYTES, "the size of the arena"),
         STATE: _number(plan.state_bytes, 0, MOST_BYTES, "the size of the states"),
     }
+    if plan.state_bytes % ALIGNMENT:
+        _fail(f"the states have {plan.state_bytes} bytes, and scratch begins after them")
     for memory in plan.memories:
-        if not isinstance(memory.dtype, DType) or memory.dtype.count != 1:
-            _fail(f"{memory.name} has the dtype {memory.dtype!r}")
+        # types are interned: another object of that name may say other sizes
+        dtype = memory.dtype
+        if not isinstance(dtype, DType) or getattr(dtypes, str(dtype.name), None) is not dtype:
+            _fail(f"{memory.name} has a dtype that is none of weft's scalar types")
         _number(memory.size, 1, MOST_BYTES // memory.dtype.itemsize, f"the size of {memory.name}")
         if memory.kind not in KINDS:
             _fail(f"{memory.name} is of the kind {memory.kind!r}, not of {', '.join(KINDS)}")
