@@ -18,13 +18,13 @@ SIZE = Size(16, 4, 8, 2, 2, 4)
 
 @functools.cache
 def alone() -> tuple[list[float], int]:
-    losses, held = train(None, (), SIZE, 3, jitted=False)
+    losses, held, _ = train(None, (), SIZE, 3, jitted=False)
     return losses, sum(held.values())
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_gpt_trains_as_on_one_device(way: str) -> None:
-    losses, held = train(way, DEVICES, SIZE, 3, jitted=False)
+    losses, held, _ = train(way, DEVICES, SIZE, 3, jitted=False)
     expected, whole = alone()
     np.testing.assert_allclose(losses, expected, rtol=1e-5)
     share = max(held.values()) / whole

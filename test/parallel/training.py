@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from weft import Tensor, TinyJit, nn
+from weft import Device, Tensor, TinyJit, nn
 from weft.engine.storage import storages_of
 
 # by which axis the layers of a block are cut: what follows a cut output is cut along its input
@@ -39,6 +39,8 @@ class Size:
 
 
 GPT2_SMALL = Size(50257, 1024, 768, 12, 12, 4)
+# as wide and as deep, for machines that are too slow for its vocabulary and its context
+GPT2_SHORT = Size(1024, 64, 768, 12, 12, 4)
 
 
 class Block:
@@ -90,8 +92,10 @@ WAYS: dict[str, Callable[[Any, tuple[str, ...]], Any]] = {
 
 def train(
     way: str | None, devices: tuple[str, ...], size: Size, steps: int, jitted: bool = True
-) -> tuple[list[float], dict[str, int]]:
-    """The losses, and the bytes of parameters and optimiser state on each device."""
+) -> tuple[list[float], dict[str, int], dict[str, int]]:
+    """The losses, the bytes of parameters and optimiser state on each device, and all bytes that
+    are in use on each while the captured step is kept, intermediate values too."""
+    before = {device: Device[device].allocator.in_use for device in devices or (Device.DEFAULT,)}
     Tensor.manual_seed(3)
     model = GPT(size)
     parameters = nn.state.get_parameters(model)
@@ -114,7 +118,9 @@ def train(
             data = generator.integers(0, size.symbols, (size.batch, size.context + 1), np.int32)
             batch = [Tensor(part.copy()).realize() for part in (data[:, :-1], data[:, 1:])]
             losses.append(run(*batch).item())
-    return losses, _bytes_held([*parameters, *nn.state.get_parameters(optimizer)])
+    held = _bytes_held([*parameters, *nn.state.get_parameters(optimizer)])
+    used = {name: Device[name].allocator.in_use - start for name, start in before.items()}
+    return losses, held, used
 
 
 def _bytes_held(tensors: list[Tensor]) -> dict[str, int]:
