@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -110,3 +111,20 @@ def test_what_is_refused(tmp_path: Path) -> None:
     (tmp_path / "1" / "index.json").write_text("{}", encoding="utf-8")
     with pytest.raises(DataError, match="is no checkpoint"):
         nn.checkpoint.load(tmp_path)
+
+
+def test_an_old_step_loses_its_name_before_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = {"x": Tensor([1.0])}
+    for step in range(2):
+        nn.checkpoint.save(tmp_path, step, state)
+
+    def die(path: Path, ignore_errors: bool) -> None:
+        raise KeyboardInterrupt
+
+    # found by test.parallel.kills: a rank that died in the middle left a step without a file
+    monkeypatch.setattr(shutil, "rmtree", die)
+    with pytest.raises(KeyboardInterrupt):
+        nn.checkpoint.save(tmp_path, 2, state)
+    assert nn.checkpoint.steps(tmp_path) == [1, 2]

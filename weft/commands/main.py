@@ -12,11 +12,11 @@ import sys
 from typing import Any
 
 from weft import __version__
-from weft.commands import cache, chat, doctor, export, profile, run, viz
+from weft.commands import cache, chat, doctor, export, plan, profile, run, viz
 from weft.errors import WeftError
 
 # as `weft --help` shows them; each holds NAME, HELP, add_arguments(parser), run(args)
-COMMANDS: tuple[Any, ...] = (cache, chat, doctor, export, profile, run, viz)
+COMMANDS: tuple[Any, ...] = (cache, chat, doctor, export, plan, profile, run, viz)
 
 
 def build_parser() -> argparse.ArgumentParser:

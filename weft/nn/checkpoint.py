@@ -100,7 +100,7 @@ def save(
                 file.write(json.dumps(index).encode())
             _publish(written, place / str(step))
             for old in steps(place)[:-keep]:
-                shutil.rmtree(place / str(old), ignore_errors=True)
+                _remove(place / str(old))
 
 
 def steps(folder: str | os.PathLike[str]) -> list[int]:
@@ -224,9 +224,15 @@ def _publish(written: Path, final: Path) -> None:
     """The finished folder under its name; one of an earlier run goes."""
     _sync_folder(written)
     if final.exists():
-        final.rename(final.with_name(f"{final.name}.old{_UNFINISHED}"))
+        _remove(final)
     written.rename(final)
     _sync_folder(final.parent)
+
+
+def _remove(step: Path) -> None:
+    """Loses its name first: what is half removed is no step."""
+    left = step.rename(step.with_name(f"{step.name}.old{_UNFINISHED}"))
+    shutil.rmtree(left, ignore_errors=True)
 
 
 def _sync_folder(folder: Path) -> None:
