@@ -6,6 +6,7 @@ parameters and of the optimiser's state.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -95,6 +96,8 @@ def train(
 ) -> tuple[list[float], dict[str, int], dict[str, int]]:
     """The losses, the bytes of parameters and optimiser state on each device, and all bytes that
     are in use on each while the captured step is kept, intermediate values too."""
+    # what the training before left is not this one's
+    gc.collect()
     before = {device: Device[device].allocator.in_use for device in devices or (Device.DEFAULT,)}
     Tensor.manual_seed(3)
     model = GPT(size)
