@@ -7,46 +7,61 @@ from typing import Any
 
 import pytest
 
+from weft.collective import Message
 from weft.device import Device
 from weft.engine import ranks
 
 
 class Told:
-    """Notes messages."""
+    """Ranks that note what they are asked to exchange: (sender, receiver) of each message."""
+
+    count = 2
 
     def __init__(self) -> None:
-        self.said: list[tuple[Any, ...]] = []
+        self.said: list[Any] = []
 
-    def __getattr__(self, name: str) -> Any:
-        return lambda *args: self.said.append((name, *args[1:]))
+    def exchange(self, messages: list[Message]) -> None:
+        self.said.append([(message.sender, message.receiver) for message in messages])
 
 
-@pytest.mark.parametrize(
-    ("target", "source", "wanted"),
-    [
-        ("own", "mine", [("copy",), ("broadcast", 0)]),
-        ("own", "theirs", [("broadcast", 1)]),
-        ("mine", "own", [("copy",)]),
-        ("theirs", "own", []),
-        ("mine", "theirs", [("receive", 1)]),
-        ("theirs", "mine", [("send", 1)]),
-        ("mine", "mine", [("copy",)]),
-        ("own", "own", [("copy",)]),
-    ],
-)
-def test_messages(
-    target: str, source: str, wanted: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> Told:
     told = Told()
-    queue = SimpleNamespace(copy=lambda *_: told.said.append(("copy",)))
+    queue = SimpleNamespace(copy=lambda *_: told.said.append("copy"))
     devices = {
         "own": SimpleNamespace(rank=None, is_here=True, queue=queue, ranks=None),
         "mine": SimpleNamespace(rank=0, is_here=True, queue=queue, ranks=told),
         "theirs": SimpleNamespace(rank=1, is_here=False, queue=queue, ranks=told),
     }
     monkeypatch.setattr(type(Device), "__getitem__", lambda self, name: devices[name])
-    ranks.transfer(SimpleNamespace(device=target), SimpleNamespace(device=source))  # type: ignore
+    return told
+
+
+def pair(target: str, source: str) -> Any:
+    return SimpleNamespace(device=target), SimpleNamespace(device=source)
+
+
+@pytest.mark.parametrize(
+    ("target", "source", "wanted"),
+    [
+        ("own", "mine", [[(0, 0), (0, 1)]]),
+        ("own", "theirs", [[(1, 0), (1, 1)]]),
+        ("mine", "own", ["copy"]),
+        ("theirs", "own", []),
+        ("mine", "theirs", [[(1, 0)]]),
+        ("theirs", "mine", [[(0, 1)]]),
+        ("mine", "mine", ["copy"]),
+        ("own", "own", ["copy"]),
+    ],
+)
+def test_messages(target: str, source: str, wanted: list[Any], told: Told) -> None:
+    ranks.transfer([pair(target, source)])
     assert told.said == wanted
+
+
+def test_what_goes_between_processes_is_one_exchange(told: Told) -> None:
+    ranks.transfer([pair("mine", "theirs"), pair("mine", "own"), pair("theirs", "mine")])
+    assert told.said == ["copy", [(1, 0), (0, 1)]]
 
 
 def test_what_is_absent_does_nothing() -> None:

@@ -155,4 +155,4 @@ def served(folder: Path, headers: Mapping[str, str]) -> Iterator[str]:
     finally:
         server.shutdown()
         server.server_close()
-        thread.join()
+        thread.join(30)

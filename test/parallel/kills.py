@@ -25,6 +25,8 @@ from typing import Any
 
 import numpy as np
 
+from test.children import Child
+
 LIMIT = 10.0
 # of the training that all others are compared with; what goes beyond starts anew
 STEPS = 200
@@ -79,15 +81,15 @@ def say(line: str) -> None:
     os.write(1, (line + "\n").encode())
 
 
-def start(folder: str, ranks: int, steps: int) -> subprocess.Popen[str]:
+def start(folder: str, ranks: int, steps: int) -> Child:
     """The ranks, under mpiexec."""
     command = ["mpiexec", "-n", str(ranks), sys.executable, "-m", "test.parallel.kills"]
     root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    return subprocess.Popen(
+    return Child(
         [*command, "--train", folder, "--steps", str(steps)],
+        limit=600,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        text=True,
         env={**os.environ, **root},
     )
 
@@ -143,8 +145,7 @@ def kill_once(
                 if Path(f"/proc/{pid}/stat").exists():
                     raise Failed(f"rank {rank} runs on after the death of rank {victim}")
     finally:
-        if child.poll() is None:
-            child.kill()
+        child.end()
     reader.join(5)
     while not lines.empty():
         said.append(lines.get())
@@ -174,7 +175,7 @@ def kill(count: int, ranks: int, steps: int, seed: int) -> None:
     rng = random.Random(seed)
     with tempfile.TemporaryDirectory() as place:
         child = start(f"{place}/undisturbed", ranks, steps)
-        text, _ = child.communicate(timeout=600)
+        text, _ = child.communicate()
         expected = losses_of(text)
         if len(expected) != steps:
             raise Failed(f"the undisturbed training ended at step {len(expected)}: {text[-2000:]}")
