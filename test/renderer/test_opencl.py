@@ -80,6 +80,16 @@ def test_what_rounds_where_it_stands_is_not_fused() -> None:
     assert "FP_CONTRACT" not in OpenCLRenderer().render("k", sums)
 
 
+def test_bits_of_a_narrow_result_are_taken_at_its_own_width() -> None:
+    """C computes bytes as ints: `as_char` of one is refused."""
+
+    def bits(x: UOp) -> UOp:
+        return (x < 5).where(x, x.const_like(0)).bitcast(dtypes.int8)
+
+    text = OpenCLRenderer().render("k", elementwise([bits], [dtypes.uint8])[0])
+    assert "as_char((uchar)(" in text
+
+
 def test_doubles_are_asked_for() -> None:
     text = OpenCLRenderer().render("k", elementwise([lambda x: x + x], [dtypes.float64])[0])
     assert "cl_khr_fp64" in text and "double val0" in text

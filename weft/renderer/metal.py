@@ -105,6 +105,9 @@ class MetalRenderer(GroupStyle):
         return f"half({text})" if dtype is dtypes.float16 else text
 
     def reinterpret(self, text: str, source: DType, target: DType) -> str:
+        if source.itemsize < 4:
+            # what is computed from narrow integers is an int, whose size is another
+            return f"as_type<{self.type(target)}>(({self.type(source)}){text})"
         return f"as_type<{self.type(target)}>({strip(text)})"
 
     # ------------------------------------------------------------ memory and lanes

@@ -157,6 +157,9 @@ class OpenCLRenderer(GroupStyle):
         return super().float_literal(value, dtype)
 
     def reinterpret(self, text: str, source: DType, target: DType) -> str:
+        if source.itemsize < 4:
+            # what is computed from narrow integers is an int, whose size is another
+            return f"as_{self.type(target)}(({self.type(source)}){text})"
         return f"as_{self.type(target)}({strip(text)})"
 
     # ------------------------------------------------------------ memory and lanes
