@@ -17,12 +17,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.contracts import Compiler, Origin, Program, ProgramFacts
+from weft.contracts import Compiler, Origin, ProgramFacts
 from weft.device import Buffer
 from weft.errors import ArgumentError, CompileError, DeviceError
 from weft.runtime.cl_context import Context
 from weft.runtime.cl_driver import DriverError, Handle, Int, Size, describe
 from weft.runtime.cl_memory import CLAllocator
+from weft.runtime.launch_queue import LaunchedProgram
 from weft.uop.resolve import sym_infer
 
 _BUILD_LOG = 0x1183
@@ -168,7 +169,7 @@ class CLCompiler(Compiler):
         return data.raw
 
 
-class CLProgram(Program):
+class CLProgram(LaunchedProgram):
     """A loaded kernel."""
 
     def __init__(self, allocator: CLAllocator, facts: ProgramFacts, built: _Built) -> None:
@@ -197,11 +198,6 @@ class CLProgram(Program):
     def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         if self._kernel is not None and not finalizing() and self._context.is_usable:
             self._context.driver.clReleaseKernel(self._kernel)
-
-    def __call__(
-        self, bufs: Sequence[Buffer], vals: Sequence[int] = (), wait: bool = False
-    ) -> float | None:
-        return self.launch(bufs, vals, wait, None)
 
     def _sizes(self, values: Sequence[int]) -> tuple[int, ...]:
         """Groups along x, y and z for these values of the variables."""

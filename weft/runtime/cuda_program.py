@@ -14,11 +14,12 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.contracts import Origin, Program, ProgramFacts
+from weft.contracts import Origin, ProgramFacts
 from weft.device import Buffer
 from weft.errors import ArgumentError, CompileError, DeviceError
 from weft.runtime.cuda_context import Context
 from weft.runtime.cuda_driver import Pointer
+from weft.runtime.launch_queue import LaunchedProgram
 from weft.uop.node import UOp
 from weft.uop.resolve import sym_infer
 
@@ -29,7 +30,7 @@ _MOST_DYNAMIC_SHARED = 8
 _ATTRIBUTES = {"shared_bytes": 1, "local_bytes": 3, "registers": 4}
 
 
-class CUDAProgram(Program):
+class CUDAProgram(LaunchedProgram):
     """A loaded kernel."""
 
     def __init__(self, context: Context, facts: ProgramFacts, lib: bytes) -> None:
@@ -100,11 +101,6 @@ class CUDAProgram(Program):
         """Groups along x, y and z for the values that make most."""
         x, y, z = [s if isinstance(s, int) else max(1, int(s.vmax)) for s in self._sizes]
         return x, y, z
-
-    def __call__(
-        self, bufs: Sequence[Buffer], vals: Sequence[int] = (), wait: bool = False
-    ) -> float | None:
-        return self.launch(bufs, vals, wait, None)
 
     def launch(
         self, bufs: Sequence[Buffer], vals: Sequence[int], wait: bool, origin: Origin | None

@@ -11,48 +11,15 @@ host waits only where it reads memory.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 
-from weft.contracts import BaseDevice, Origin, Program, ProgramFacts
-from weft.device import Buffer
+from weft.contracts import BaseDevice, Program, ProgramFacts
 from weft.errors import DeviceError
 from weft.renderer.opencl import OpenCLRenderer
 from weft.runtime.cl_context import Context
 from weft.runtime.cl_driver import Driver, open_driver
 from weft.runtime.cl_memory import CLAllocator
 from weft.runtime.cl_program import CLCompiler, CLProgram
-
-
-class CLQueue:
-    """The queue of a device."""
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-
-    def submit(
-        self,
-        program: Program,
-        bufs: Sequence[Buffer],
-        vals: Sequence[int],
-        wait: bool = False,
-        origin: Origin | None = None,
-    ) -> float | None:
-        """Launches; seconds if `wait`."""
-        assert isinstance(program, CLProgram)
-        return program.launch(bufs, vals, wait, origin)
-
-    def copy(self, target: Buffer, source: Buffer) -> None:
-        """In the order of the work of both devices."""
-        target.copy_from(source)
-
-    def signal(self) -> int:
-        """The number of launches so far."""
-        return self._context.submitted
-
-    def wait(self, value: int) -> None:
-        """Returns when so many launches are done."""
-        if value > self._context.completed or not value:
-            self._context.synchronize()
+from weft.runtime.launch_queue import LaunchQueue
 
 
 class CLDevice(BaseDevice):
@@ -67,7 +34,7 @@ class CLDevice(BaseDevice):
         self._programs = CLCompiler(self.context)
         renderer = functools.partial(OpenCLRenderer, self.context.target())
         super().__init__(name, self.allocator, self._programs, renderer)
-        self.queue = CLQueue(self.context)
+        self.queue = LaunchQueue(self.context)
 
     @property
     def arch(self) -> str:

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from weft.contracts import BaseDevice, Compiler, Origin, Program, ProgramFacts
-from weft.device import Buffer
+from weft.contracts import BaseDevice, Compiler, Program, ProgramFacts
 from weft.errors import ArgumentError, DeviceError
 from weft.knobs import CUDA_CC
 from weft.renderer.base import Target
@@ -28,6 +27,7 @@ from weft.runtime.cuda_driver import Driver, open_driver
 from weft.runtime.cuda_graph import CUDAGraph
 from weft.runtime.cuda_memory import CUDAAllocator
 from weft.runtime.cuda_program import CUDAProgram
+from weft.runtime.launch_queue import LaunchQueue
 from weft.runtime.nvptx import emit_ptx, emitter_version
 
 # DLPack's kDLCUDA
@@ -40,38 +40,6 @@ _MEMORY_TYPE, _INVALID_VALUE = 2, 1
 
 # the renderer and the compiler for a target
 Toolchain = tuple[Callable[[], Any], Compiler]
-
-
-class CUDAQueue:
-    """The stream of a GPU."""
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-
-    def submit(
-        self,
-        program: Program,
-        bufs: Sequence[Buffer],
-        vals: Sequence[int],
-        wait: bool = False,
-        origin: Origin | None = None,
-    ) -> float | None:
-        """Launches; seconds if `wait`."""
-        assert isinstance(program, CUDAProgram)
-        return program.launch(bufs, vals, wait, origin)
-
-    def copy(self, target: Buffer, source: Buffer) -> None:
-        """In the order of the work of both devices."""
-        target.copy_from(source)
-
-    def signal(self) -> int:
-        """The number of launches so far."""
-        return self._context.submitted
-
-    def wait(self, value: int) -> None:
-        """Returns when so many launches are done."""
-        if value > self._context.completed or not value:
-            self._context.synchronize()
 
 
 class CUDADevice(BaseDevice):
@@ -100,7 +68,7 @@ class CUDADevice(BaseDevice):
         renderer, compiler = choose(self.context, describe_target(self.context), self.arch)
         allocator = CUDAAllocator(self.context)
         super().__init__(name, allocator, compiler, renderer)
-        self.queue = CUDAQueue(self.context)
+        self.queue = LaunchQueue(self.context)
         # one object for a device: neighbours in a captured run are of one graph if it is the same
         self.graph: Any = functools.partial(CUDAGraph, allocator)
 

@@ -23,6 +23,7 @@ from weft.contracts import Allocator, BaseDevice, Compiler, Origin, Program, Pro
 from weft.device import Buffer
 from weft.errors import ArgumentError, CompileError, DeviceError
 from weft.renderer.metal import METAL, MetalRenderer
+from weft.runtime.launch_queue import LaunchedProgram, LaunchQueue
 from weft.uop.resolve import sym_infer
 
 # MTLResourceOptions: memory of both, which on Apple's chips is the only memory there is
@@ -160,7 +161,7 @@ class MetalCompiler(Compiler):
         return library
 
 
-class MetalProgram(Program):
+class MetalProgram(LaunchedProgram):
     """A loaded kernel."""
 
     def __init__(self, context: MetalContext, facts: ProgramFacts, library: Any) -> None:
@@ -184,11 +185,6 @@ class MetalProgram(Program):
                 f"most {state.maxTotalThreadsPerThreadgroup()} of it"
             )
         self._state = state
-
-    def __call__(
-        self, bufs: Sequence[Buffer], vals: Sequence[int] = (), wait: bool = False
-    ) -> float | None:
-        return self.launch(bufs, vals, wait, None)
 
     def launch(
         self, bufs: Sequence[Buffer], vals: Sequence[int], wait: bool, origin: Origin | None
@@ -229,38 +225,6 @@ def _words(error: Any) -> str:
     return "no reason was given" if error is None else str(error.localizedDescription())
 
 
-class MetalQueue:
-    """The queue of a GPU."""
-
-    def __init__(self, context: MetalContext) -> None:
-        self._context = context
-
-    def submit(
-        self,
-        program: Program,
-        bufs: Sequence[Buffer],
-        vals: Sequence[int],
-        wait: bool = False,
-        origin: Origin | None = None,
-    ) -> float | None:
-        """Launches; seconds if `wait`."""
-        assert isinstance(program, MetalProgram)
-        return program.launch(bufs, vals, wait, origin)
-
-    def copy(self, target: Buffer, source: Buffer) -> None:
-        """In the order of the work of both devices."""
-        target.copy_from(source)
-
-    def signal(self) -> int:
-        """The number of command buffers so far."""
-        return self._context.submitted
-
-    def wait(self, value: int) -> None:
-        """Returns when so many are done."""
-        if value > self._context.completed or not value:
-            self._context.synchronize()
-
-
 class MetalDevice(BaseDevice):
     """A GPU of Apple's. `package` stands in for PyObjC's in tests."""
 
@@ -272,7 +236,7 @@ class MetalDevice(BaseDevice):
         self._libraries = MetalCompiler(self.context)
         renderer = functools.partial(MetalRenderer, METAL)
         super().__init__(name, MetalAllocator(self.context), self._libraries, renderer)
-        self.queue = MetalQueue(self.context)
+        self.queue = LaunchQueue(self.context)
 
     @property
     def arch(self) -> str:

@@ -11,48 +11,15 @@ it reads memory.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from typing import Any
 
-from weft.contracts import BaseDevice, Origin, Program, ProgramFacts
-from weft.device import Buffer
+from weft.contracts import BaseDevice, Program, ProgramFacts
 from weft.errors import DeviceError
 from weft.renderer.wgsl import WGSLRenderer
+from weft.runtime.launch_queue import LaunchQueue
 from weft.runtime.webgpu_context import Context, open_package
 from weft.runtime.webgpu_memory import WebGPUAllocator
 from weft.runtime.webgpu_program import WebGPUProgram, WGSLCompiler
-
-
-class WebGPUQueue:
-    """The queue of a device."""
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-
-    def submit(
-        self,
-        program: Program,
-        bufs: Sequence[Buffer],
-        vals: Sequence[int],
-        wait: bool = False,
-        origin: Origin | None = None,
-    ) -> float | None:
-        """Launches; seconds if `wait`."""
-        assert isinstance(program, WebGPUProgram)
-        return program.launch(bufs, vals, wait, origin)
-
-    def copy(self, target: Buffer, source: Buffer) -> None:
-        """In the order of the work of both devices."""
-        target.copy_from(source)
-
-    def signal(self) -> int:
-        """The number of commands so far."""
-        return self._context.submitted
-
-    def wait(self, value: int) -> None:
-        """Returns when so many commands are done."""
-        if value > self._context.completed or not value:
-            self._context.synchronize()
 
 
 class WEBGPUDevice(BaseDevice):
@@ -67,7 +34,7 @@ class WEBGPUDevice(BaseDevice):
         self._modules = WGSLCompiler(self.context)
         renderer = functools.partial(WGSLRenderer, self.context.target(), has_starts=True)
         super().__init__(name, self.allocator, self._modules, renderer)
-        self.queue = WebGPUQueue(self.context)
+        self.queue = LaunchQueue(self.context)
 
     @property
     def arch(self) -> str:

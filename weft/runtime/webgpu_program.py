@@ -17,10 +17,11 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from weft.contracts import Compiler, Origin, Program, ProgramFacts
+from weft.contracts import Compiler, Origin, ProgramFacts
 from weft.device import Buffer
 from weft.errors import ArgumentError, CompileError, DeviceError
 from weft.helpers import round_up
+from weft.runtime.launch_queue import LaunchedProgram
 from weft.runtime.webgpu_context import Context
 from weft.runtime.webgpu_memory import WebGPUAllocator
 from weft.uop.resolve import sym_infer
@@ -84,7 +85,7 @@ class _Keeper:
         return value
 
 
-class WebGPUProgram(Program):
+class WebGPUProgram(LaunchedProgram):
     """A loaded kernel."""
 
     def __init__(
@@ -109,11 +110,6 @@ class WebGPUProgram(Program):
         self._bindings, self._layout = self._declare(kinds)
         # made now, so that what the driver cannot compile is an error of this kernel
         self._pipeline(())
-
-    def __call__(
-        self, bufs: Sequence[Buffer], vals: Sequence[int] = (), wait: bool = False
-    ) -> float | None:
-        return self.launch(bufs, vals, wait, None)
 
     def launch(
         self, bufs: Sequence[Buffer], vals: Sequence[int], wait: bool, origin: Origin | None
