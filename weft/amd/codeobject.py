@@ -111,9 +111,20 @@ class CodeObject:
         return bytes(out)
 
     @property
+    def text_place(self) -> tuple[int, int]:
+        """Where the machine code of all kernels is in the image, and its bytes."""
+        found = [each for each in self.object.sections if each.flags & elf.EXECUTABLE]
+        if len(found) != 1:
+            raise DataError(f"a code object has one section of code; this has {len(found)}")
+        if found[0].address + found[0].size > self.size:
+            raise DataError(f"the code at {found[0].address:#x} is outside the image")
+        return found[0].address, found[0].size
+
+    @property
     def text(self) -> bytes:
         """The machine code of all kernels."""
-        return b"".join(each.data for each in self.object.sections if each.flags & elf.EXECUTABLE)
+        start, size = self.text_place
+        return self.image()[start : start + size]
 
 
 def metadata_of(target_name: str, kernels: Iterable[Mapping[str, Any]]) -> bytes:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.amd.link import link
 from weft.runtime.amd.aql import Dispatch
 from weft.runtime.amd.emulated import EmulatedAgent
 from weft.runtime.amd.emulator import Launch
@@ -49,7 +50,7 @@ class Bench:
         self, source: str, arrays: Sequence[np.ndarray], groups: int, threads: int
     ) -> tuple[Dispatch, list[int]]:
         """A packet of the kernel `k` over arrays that are copied to the agent."""
-        kernel = self.agent.load("k", emit_object(source, self.agent.arch))
+        kernel = self.agent.load("k", link(emit_object(source, self.agent.arch)))
         self.kept.append(kernel)
         addresses = []
         for array in arrays:

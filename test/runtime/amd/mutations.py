@@ -16,6 +16,8 @@ import numpy as np
 
 from test.runtime.amd.kernels import ADD, Bench
 from test.runtime.amd.test_emulator import REVERSED
+from weft.amd import elf
+from weft.amd.link import link
 from weft.errors import WeftError
 from weft.runtime.amd.aql import Dispatch
 from weft.runtime.amdgcn import emit_object
@@ -25,8 +27,15 @@ _GUARD = 0x5A
 
 @functools.cache
 def objects(arch: str) -> tuple[bytes, ...]:
+    """Objects as LLVM emits them, and linked to code objects."""
     sources = (ADD, REVERSED.replace("BASE", "63"))
-    return tuple([emit_object(source, arch) for source in sources])
+    emitted = [emit_object(source, arch) for source in sources]
+    return (*emitted, *[link(each) for each in emitted])
+
+
+def linked(data: bytes) -> bytes:
+    """A code object; one that was linked before it was damaged stays as it is."""
+    return link(data) if elf.read(data).type == elf.RELOCATABLE else data
 
 
 def mutated(chance: random.Random, data: bytes) -> bytes:
@@ -63,7 +72,7 @@ def mutate_and_run(chance: random.Random, arch: str) -> str:
     bench = Bench(arch, budget=300)
     agent = bench.agent
     try:
-        kernel = agent.load("k", mutated(chance, chance.choice(objects(arch))))
+        kernel = agent.load("k", linked(mutated(chance, chance.choice(objects(arch)))))
     except WeftError:
         return "refused"
     addresses = []

@@ -13,16 +13,17 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from weft.amd.codeobject import CodeObject
+from weft.amd.codeobject import load as load_code
 from weft.amd.targets import target
 from weft.errors import CompileError, DeviceError, WeftError
 from weft.helpers import prod
 from weft.runtime.amd import state
 from weft.runtime.amd.agent import Kernel
 from weft.runtime.amd.aql import PACKET_BYTES, Dispatch
-from weft.runtime.amd.code import Descriptor
+from weft.runtime.amd.code import lanes_of, mode_of, start_of
 from weft.runtime.amd.counters import Counters, counted
 from weft.runtime.amd.emulator import Allocations, EmulatorError, Launch
-from weft.runtime.amd.image import Image, load_image
 from weft.runtime.amd.program import Program, read_lines
 from weft.runtime.amd.thread_trace import Entries, ThreadTrace
 
@@ -48,19 +49,14 @@ class Launched:
 class _Loaded:
     """A code object in memory, and its kernels made ready."""
 
-    def __init__(self, agent: EmulatedAgent, image: Image) -> None:
-        self.image = image
+    def __init__(self, agent: EmulatedAgent, code: CodeObject) -> None:
+        self.code = code
         self.agent = agent
-        self.memory, self.base = _aligned_memory(max(64, len(image.contents)))
-        contents = image.at(self.base)
-        ctypes.memmove(self.base, contents, len(contents))
-        agent.allocations.register(self.base, max(64, len(contents)))
+        self.memory, self.base = _aligned_memory(max(64, code.size))
+        ctypes.memmove(self.base, code.image(self.base), code.size)
+        agent.allocations.register(self.base, max(64, code.size))
         self.programs: dict[str, Program] = {}
         self.turn = -1
-
-    def descriptor(self, name: str) -> Descriptor:
-        offset = self.image.descriptors[name]
-        return Descriptor.read(ctypes.string_at(self.base + offset, 64))
 
     def program(self, name: str) -> Program:
         found = self.programs.get(name)
@@ -68,12 +64,13 @@ class _Loaded:
         wanted = (agent.counts_conflicts, agent.traces_threads)
         if found is None or (found.counts_conflicts, found.is_traced) != wanted:
             arch = self.agent.arch
-            lanes = self.descriptor(name).lanes(arch)
+            descriptor = self.code.kernels[name].descriptor
+            lanes = lanes_of(descriptor, arch)
             shape = state.Shape(lanes, arch.startswith("gfx9"))
-            start, size = self.image.text
+            start, size = self.code.text_place
             code = ctypes.string_at(self.base + start, size)
             lines = read_lines(code, arch, lanes)
-            mode = self.descriptor(name).mode
+            mode = mode_of(descriptor)
             counts, traced = wanted
             found = Program(
                 arch, shape, lines, size, counts_conflicts=counts, mode=mode, is_traced=traced
@@ -91,7 +88,7 @@ class _Handle:
     def __init__(self, loaded: _Loaded, name: str) -> None:
         self.loaded = loaded
         self.name = name
-        self.address = loaded.base + loaded.image.descriptors[name]
+        self.address = loaded.base + loaded.code.kernels[name].descriptor_at
         loaded.agent.handles[self.address] = self
 
     def __del__(self) -> None:
@@ -150,17 +147,17 @@ class EmulatedAgent:
 
     # ------------------------------------------------------------ code
     def load(self, name: str, code: bytes) -> Kernel:
-        image = load_image(code)
-        if name not in image.descriptors:
-            raise CompileError(
-                f"a code object has no kernel {name}; it has {', '.join(image.descriptors)}"
-            )
-        loaded = _Loaded(self, image)
-        handle = _Handle(loaded, name)
-        found = loaded.descriptor(name)
+        read = load_code(code)
+        if name not in read.kernels:
+            known = ", ".join(read.kernels)
+            raise CompileError(f"a code object has no kernel {name}; it has {known}")
+        if read.target.name != self.arch:
+            raise CompileError(f"{name} is code for {read.target}, this is {self.arch}")
+        handle = _Handle(_Loaded(self, read), name)
+        found = read.kernels[name].descriptor
         return Kernel(
-            name, handle.address, found.kernarg_bytes, found.group_bytes, found.private_bytes,
-            handle,
+            name, handle.address, found.kernarg_size, found.group_segment_size,
+            found.private_segment_size, handle,
         )  # fmt: skip
 
     # ------------------------------------------------------------ the queue
@@ -224,14 +221,14 @@ class EmulatedAgent:
             groups.append(threads // size)
         if prod(dispatch.group) > 1024:
             raise DeviceError(f"{name}: a group of {dispatch.group} has more than 1024 threads")
-        descriptor = loaded.descriptor(name)
+        kernel = loaded.code.kernels[name]
         program = loaded.program(name)
         if loaded.turn != self.allocations.turn:
             program.forget_allocations()
             loaded.turn = self.allocations.turn
-        text, _ = loaded.image.text
-        entry = loaded.image.descriptors[name] + descriptor.entry - text
-        start = descriptor.start(self.arch, dispatch.kernarg, packet, entry)
+        text, _ = loaded.code.text_place
+        entry = kernel.entry - text
+        start = start_of(kernel.descriptor, self.arch, dispatch.kernarg, packet, entry)
         if entry not in program.first_record:
             raise WeftError(f"{name} begins at {entry:#x}, where no instruction is")
         return Launch(
