@@ -150,6 +150,19 @@ def test_parts_of_one_memory_start_at_constants_of_the_pipeline() -> None:
     assert "data0[start0 + 5] = val0;" in text and "data1[start1 + 2]" in text
 
 
+@pytest.mark.parametrize("op", [Ops.ADD, Ops.MUL, Ops.SHR, Ops.AND, Ops.OR, Ops.XOR])
+def test_a_start_is_added_to_the_whole_index(op: Ops) -> None:
+    x, out = UOp.param(1, i32, 8), UOp.param(0, i32, 8)
+    at = load(x, const(0, i32))
+    where = UOp(op, i32, (at, const(1, i32)))
+    uops = program(out.index(where).store(const(5, i32)))
+    text = WGSLRenderer(has_starts=True).render("k", uops)
+    assert "[start1 + 0]" in text
+    stored = next(line for line in text.splitlines() if "data0[" in line)
+    assert stored.strip().startswith("data0[start0 + (") and stored.strip().endswith(")] = 5;")
+    validate_wgsl(text.replace("override start", "const start"))
+
+
 def test_the_target_has_the_limits_of_every_device() -> None:
     assert WEBGPU.max_buffers == 8 and WEBGPU.shared_bytes == 16 << 10
     assert WEBGPU.group_threads == 256 and WEBGPU.grid_limits[0] == 65535

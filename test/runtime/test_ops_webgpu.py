@@ -59,6 +59,15 @@ def test_views_start_where_no_binding_may(gpu: WEBGPUDevice, dtype: str) -> None
     assert whole.tolist() == [*range(5), 100, 101, 102, *range(8, 100)]
 
 
+def test_a_write_beside_another_result_lands_in_its_part(gpu: WEBGPUDevice) -> None:
+    """Both are one kernel, whose threads take the remainder of their number for the smaller one."""
+    whole, other = on_gpu(np.arange(49, dtype=np.uint32)).realize(), on_gpu(np.ones(35, np.float32))
+    part = whole[35:41]
+    part[0:2] = 100
+    (other.realize() * 2).realize(part)
+    assert whole.tolist() == [*range(35), 100, 100, *range(37, 49)]
+
+
 def test_what_would_be_bound_twice_is_copied(gpu: WEBGPUDevice) -> None:
     """A kernel that reads one part of a memory and writes another one beside it."""
     kernel = (on_gpu(np.ones(8, np.float32)).realize() * 3 + 1).schedule()[0].kernel

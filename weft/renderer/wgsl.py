@@ -233,10 +233,10 @@ class WGSLRenderer(GroupStyle):
 
     # ------------------------------------------------------------ memory
     def started(self, memory: UOp, idx: str) -> str:
-        """An index from where the buffer starts in what is bound."""
+        """An index from where the buffer starts in what is bound: `x & 1` binds less than `+`."""
         if not self.has_starts or memory.op is not Ops.PARAM:
             return idx
-        return f"start{memory.arg.slot} + {idx}"
+        return f"start{memory.arg.slot} + {idx if idx.isalnum() else f'({idx})'}"
 
     def element(self, memory: UOp, name: str, idx: str) -> str:
         dtype, idx = memory.dtype, self.started(memory, idx)
